@@ -1,0 +1,97 @@
+"""Open and save policies: Hugging Face checkpoints from a folder or a hub, or a tiny new one."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from brorl.errors import PolicyError
+from brorl.policy.model import Policy, check_shared_prefix
+from brorl.policy.tiny import TinyShape, character_tokenizer, tiny_model
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_policy(
+    path: str, *, revision: str | None, dtype: str, device: str, trained_length: int
+) -> Policy:
+    """Open a causal LM and its tokenizer with Hugging Face's own loaders.
+
+    Args:
+        path: a folder, or a hub name.
+        revision: branch, tag or commit of a hub model.
+        dtype: "float32", "bfloat16" or "float16".
+        device: a torch device string.
+        trained_length: prompt + answer tokens that will be used, checked against what the
+            model's positions and sliding windows allow.
+
+    Raises:
+        PolicyError: nothing there, not a causal LM, no EOS, too short, or an architecture on
+            which sharing a prompt is not exact.
+    """
+    if not Path(path).exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
+        raise PolicyError(f"model.path: no folder {path!r}, and it is not a hub name (owner/name)")
+    try:
+        config = AutoConfig.from_pretrained(path, revision=revision)
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
+        model = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=DTYPES[dtype])
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        first = str(error).strip().splitlines()[0][:300]
+        raise PolicyError(f"model.path: cannot open {path!r} as a causal LM: {first}") from error
+    architectures = getattr(config, "architectures", None) or []
+    if architectures and type(model).__name__ not in architectures:
+        raise PolicyError(
+            f"model.path: {path!r} holds {', '.join(architectures)}, not a causal language model"
+        )
+    return _ready(model.to(device), tokenizer, path, trained_length)
+
+
+def tiny_policy(shape: TinyShape, *, seed: int, device: str, trained_length: int) -> Policy:
+    """A tiny, randomly initialised policy with a character tokenizer."""
+    tokenizer = character_tokenizer()
+    model = tiny_model(shape, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, seed)
+    return _ready(model.to(device), tokenizer, "tiny", trained_length)
+
+
+def save_policy(policy: Policy, folder: Path) -> None:
+    """Write a checkpoint folder that plain `from_pretrained` opens."""
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+
+
+def _ready(model: Any, tokenizer: Any, source: str, trained_length: int) -> Policy:
+    model.eval()  # no dropout, in training too: a rollout must be scored as it was sampled
+    model.requires_grad_(True)
+    eos_ids = _eos_ids(model, tokenizer, source)
+    config = model.config
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and trained_length > positions:
+        raise PolicyError(
+            f"{source}: prompt + answer need {trained_length} positions, the model has {positions}"
+        )
+    window = getattr(config, "sliding_window", None)
+    slides = "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"])
+    if window and slides and trained_length > window:
+        raise PolicyError(
+            f"{source}: prompt + answer of {trained_length} tokens exceed the sliding window of "
+            f"{window}; a shared prompt needs full attention"
+        )
+    if len(tokenizer) > model.get_output_embeddings().weight.shape[0]:
+        raise PolicyError(
+            f"{source}: the tokenizer knows {len(tokenizer)} tokens, the model only "
+            f"{model.get_output_embeddings().weight.shape[0]}"
+        )
+    policy = Policy(model, tokenizer, eos_ids, source)
+    check_shared_prefix(policy)
+    return policy
+
+
+def _eos_ids(model: Any, tokenizer: Any, source: str) -> frozenset[int]:
+    """Every id that ends an answer; one that is missed shows as answers that never end."""
+    named = getattr(model.generation_config, "eos_token_id", None)
+    listed = named if isinstance(named, list) else [named]
+    ids = frozenset(int(i) for i in [*listed, tokenizer.eos_token_id] if i is not None)
+    if not ids:
+        raise PolicyError(f"{source}: neither the tokenizer nor the generation config has an EOS")
+    return ids

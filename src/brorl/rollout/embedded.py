@@ -1,0 +1,220 @@
+"""The engine in this process: the trained model itself samples, wave by wave.
+
+A wave is a set of rows small enough for the memory budget; the budget and the lengths fix it,
+never free memory, so a run repeats. Each group's prompt is encoded once and read by all of its
+rows, over all of its waves. A finished row leaves the batch.
+
+Left out: paged caches, continuous refill of a wave, stop strings.
+
+Axes:  G groups · R rows · T answer tokens · V vocabulary
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from brorl.errors import EngineError
+from brorl.policy.model import Policy, Prompts
+from brorl.policy.shared_prefix import GroupReader, OwnCache, PromptReader
+from brorl.rollout.engine import Completion, OnFinished, Request, Sampling, Stop, check_counts
+from brorl.rollout.sampler import draw
+from brorl.seeds import sample_keys, uniforms
+
+_COMPACT_BELOW = 0.85  # of the rows still unfinished: below it, finished rows are moved out
+
+
+class _Encoded(NamedTuple):
+    """One group's prompt: per layer keys and values [C, K, D], and the last hidden state."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    last_hidden_D: Tensor
+
+
+class _Part(NamedTuple):
+    """Some samples of one request, run in one wave."""
+
+    request: int
+    offset: int
+    n: int
+
+
+class EmbeddedEngine:
+    """Samples from a Policy in place.
+
+    Args:
+        policy: shared with the trainer; `weights_changed` must be called after every update.
+        memory_budget: bytes for what one wave adds: own keys and values, scores, logits.
+        policy_version: of the weights as they are now.
+    """
+
+    def __init__(self, policy: Policy, *, memory_budget: int, policy_version: int = 0) -> None:
+        self._policy = policy
+        self._budget = memory_budget
+        self._version = policy_version
+        self._encoded: dict[str, _Encoded] = {}
+        self.prompts_encoded = 0
+
+    def weights_changed(self, policy_version: int) -> None:
+        self._version = policy_version
+        self._encoded.clear()
+
+    def forget(self, group_ids: Sequence[str] | None = None) -> None:
+        if group_ids is None:
+            self._encoded.clear()
+        for group_id in group_ids or ():
+            self._encoded.pop(group_id, None)
+
+    @torch.inference_mode()
+    def sample(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        on_finished: OnFinished | None = None,
+    ) -> list[list[Completion]]:
+        groups: list[list[Completion]] = [[] for _ in requests]
+        longest = max((len(r.prompt) for r in requests), default=0)
+        rows = rows_per_wave(self._policy, self._budget, longest, sampling.max_new_tokens)
+        for parts in _waves(requests, rows):
+            for part, completions in zip(
+                parts, self._run(requests, parts, sampling), strict=True
+            ):
+                groups[part.request].extend(completions)
+                if on_finished is not None:
+                    on_finished(part.request, part.offset, completions)
+        check_counts(requests, groups)
+        return groups
+
+    def _run(
+        self, requests: Sequence[Request], parts: Sequence[_Part], sampling: Sampling
+    ) -> list[list[Completion]]:
+        prompts = self._prompts([requests[p.request] for p in parts])
+        device = self._policy.device
+        count = torch.tensor([p.n for p in parts], device=device)
+        group_R = torch.repeat_interleave(torch.arange(len(parts), device=device), count)
+        keys_R = np.concatenate(
+            [
+                sample_keys(requests[p.request].seed, requests[p.request].first + p.offset, p.n)
+                for p in parts
+            ]
+        )
+        drawn = self._decode(prompts, group_R, keys_R, sampling)
+        return [drawn[start : start + p.n] for p, start in zip(parts, _starts(parts), strict=True)]
+
+    def _decode(
+        self, prompts: Prompts, group_R: Tensor, keys_R: NDArray[np.uint64], sampling: Sampling
+    ) -> list[Completion]:
+        policy, limit, device = self._policy, sampling.max_new_tokens, group_R.device
+        rows = len(group_R)
+        tokens_RT = torch.zeros(rows, limit, dtype=torch.int64, device=device)
+        logp_RT = torch.zeros(rows, limit, dtype=torch.float32, device=device)
+        length_R = torch.full((rows,), limit, dtype=torch.int64, device=device)
+        ended_R = torch.zeros(rows, dtype=torch.bool, device=device)
+        eos = torch.tensor(sorted(policy.eos_ids), device=device)
+        alive_R = torch.arange(rows, device=device)  # rows of this wave still in the batch
+        own = OwnCache(limit)
+        reader = GroupReader(prompts.reader, prompts.lengths_G, group_R, own)
+        hidden = prompts.last_hidden_GD[group_R]
+        for t in range(limit):
+            uniform_R = torch.from_numpy(uniforms(keys_R, t)).to(device)
+            token, logp = draw(policy.logits(hidden), uniform_R[alive_R], sampling)
+            if not bool(torch.isfinite(logp).all()):
+                raise EngineError(f"the policy gave a non-finite log-prob at answer token {t}")
+            tokens_RT[alive_R, t], logp_RT[alive_R, t] = token, logp
+            over = torch.isin(token, eos) & ~ended_R[alive_R]
+            length_R[alive_R[over]] = t + 1
+            ended_R[alive_R[over]] = True
+            if t + 1 == limit or bool(ended_R.all()):
+                break
+            going = ~ended_R[alive_R]
+            if int(going.sum()) < _COMPACT_BELOW * len(alive_R):
+                stay = going.nonzero()[:, 0]
+                alive_R, token = alive_R[stay], token[stay]
+                own.keep(stay)
+                reader = GroupReader(prompts.reader, prompts.lengths_G, group_R[alive_R], own)
+            hidden = policy.read_next(prompts, group_R[alive_R], reader, own, token)
+        return self._completions(tokens_RT, logp_RT, length_R, ended_R)
+
+    def _completions(
+        self, tokens_RT: Tensor, logp_RT: Tensor, length_R: Tensor, ended_R: Tensor
+    ) -> list[Completion]:
+        tokens = tokens_RT.to("cpu", torch.int32).numpy()
+        logps = logp_RT.cpu().numpy()
+        full = np.ones(tokens.shape[1], dtype=bool)
+        for array in (tokens, logps, full):
+            array.flags.writeable = False
+        return [
+            Completion(
+                tokens[row, :n],
+                logps[row, :n],
+                full[:n],
+                Stop.EOS if ended else Stop.LENGTH,
+                self._version,
+            )
+            for row, (n, ended) in enumerate(zip(length_R.tolist(), ended_R.tolist(), strict=True))
+        ]
+
+    def _prompts(self, requests: Sequence[Request]) -> Prompts:
+        """Encoded prompts in the order of the requests, from memory where a group has grown."""
+        missing = {r.group_id: r.prompt for r in requests if r.group_id not in self._encoded}
+        if missing:
+            read = self._policy.read_prompts(list(missing.values()))
+            for g, (group_id, prompt) in enumerate(missing.items()):
+                c = len(prompt)
+                self._encoded[group_id] = _Encoded(
+                    [k[g, :, :c].transpose(0, 1) for k in read.reader.keys_LGKCD],
+                    [v[g, :, :c].transpose(0, 1) for v in read.reader.values_LGKCD],
+                    read.last_hidden_GD[g],
+                )
+            self.prompts_encoded += len(missing)
+        encoded = [self._encoded[r.group_id] for r in requests]
+        reader = PromptReader()
+        for layer in range(len(encoded[0].keys)):
+            for held, parts in (
+                (reader.keys_LGKCD, [e.keys[layer] for e in encoded]),
+                (reader.values_LGKCD, [e.values[layer] for e in encoded]),
+            ):
+                held.append(pad_sequence(parts, batch_first=True).transpose(1, 2).contiguous())
+        lengths = torch.tensor([len(r.prompt) for r in requests], device=self._policy.device)
+        return Prompts(reader, lengths, torch.stack([e.last_hidden_D for e in encoded]))
+
+
+def rows_per_wave(policy: Policy, budget: int, prompt_tokens: int, new_tokens: int) -> int:
+    """How many answers fit the memory budget at once; at least one.
+
+    bytes per row = 2 · layers · K · D · new_tokens · dtype        own keys and values
+                  + 3 · 4 · H · (prompt_tokens + new_tokens)       attention scores and weights
+                  + 32 · V                                         logits, probabilities, their sum
+    """
+    config = policy.model.config
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    own = 2 * config.num_hidden_layers * kv_heads * width * new_tokens * policy.model.dtype.itemsize
+    scores = 3 * 4 * heads * (prompt_tokens + new_tokens)
+    return max(1, budget // (own + scores + 32 * policy.vocabulary))
+
+
+def _waves(requests: Sequence[Request], rows: int) -> list[list[_Part]]:
+    """Cut requests into waves of at most `rows`; one that fits a wave is not cut."""
+    waves: list[list[_Part]] = []
+    room = 0
+    for index, request in enumerate(requests):
+        done = 0
+        while done < request.n:
+            if room == 0 or (done == 0 and room < request.n <= rows):
+                waves.append([])
+                room = rows
+            n = min(room, request.n - done)
+            waves[-1].append(_Part(index, done, n))
+            done, room = done + n, room - n
+    return waves
+
+
+def _starts(parts: Sequence[_Part]) -> list[int]:
+    return np.cumsum([0, *(p.n for p in parts[:-1])]).tolist()

@@ -1,0 +1,118 @@
+"""What a rollout is, and what an engine must promise. No engine lives here."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brorl.errors import EngineError
+
+
+class Stop(StrEnum):
+    """Why generation ended."""
+
+    EOS = "eos"
+    LENGTH = "length"
+    STOP_STRING = "stop_string"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Completion:
+    """One sampled answer. It carries all that is known of its sampling; arrays are read-only.
+
+    Attributes:
+        tokens: int32 [T], T >= 1, without the prompt, with the EOS if it was sampled.
+        logprobs: float32 [T], nats, at the sampling temperature over the full vocabulary.
+        mask: bool [T], True where the policy chose the token (always, without tools).
+        stop: why it ended.
+        policy_version: optimiser updates applied to the weights that sampled it.
+    """
+
+    tokens: NDArray[np.int32]
+    logprobs: NDArray[np.float32]
+    mask: NDArray[np.bool_]
+    stop: Stop
+    policy_version: int
+
+    def __post_init__(self) -> None:
+        if not len(self.tokens) == len(self.logprobs) == len(self.mask) >= 1:
+            raise EngineError(
+                f"a completion needs equally many tokens, log-probs and mask entries, at least "
+                f"one, got {len(self.tokens)}, {len(self.logprobs)}, {len(self.mask)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to sample. Temperature 0 is greedy and only for evaluation."""
+
+    temperature: float
+    top_p: float
+    top_k: int  # 0: no limit
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Samples `first` ... `first + n - 1` of one group.
+
+    Attributes:
+        group_id: of the group; requests of the same group share its encoded prompt.
+        problem_id: for messages.
+        prompt: token ids.
+        first: index of the first sample wanted: a group may grow in waves.
+        n: how many.
+        seed: of the group's random stream (brorl.seeds); sample i depends on (seed, i) alone.
+    """
+
+    group_id: str
+    problem_id: str
+    prompt: tuple[int, ...]
+    first: int
+    n: int
+    seed: int
+
+
+OnFinished = Callable[[int, int, list[Completion]], None]
+"""Called with (request index, offset in the request, completions) as parts finish."""
+
+
+class Engine(Protocol):
+    """Samples completions. Implementations: embedded, scripted."""
+
+    def sample(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        on_finished: OnFinished | None = None,
+    ) -> list[list[Completion]]:
+        """n completions for each request, in the order given: result[i] has requests[i].n.
+
+        Same weights and request give the same tokens, however the engine batches them, up to
+        the float error of its kernels. A prompt that it cannot serve raises EngineError; it
+        never returns fewer than n, because a short group silently changes the baseline.
+        """
+        ...
+
+    def forget(self, group_ids: Sequence[str] | None = None) -> None:
+        """Drop the encoded prompts of these groups, or of all."""
+        ...
+
+    def weights_changed(self, policy_version: int) -> None:
+        """The policy was updated: drop every cache, stamp what follows with the new version."""
+        ...
+
+
+def check_counts(requests: Sequence[Request], groups: Sequence[Sequence[Completion]]) -> None:
+    """Every prompt got exactly its N. Raises EngineError naming the first that did not."""
+    if len(groups) != len(requests):
+        raise EngineError(f"asked for {len(requests)} groups, the engine gave {len(groups)}")
+    for request, group in zip(requests, groups, strict=True):
+        if len(group) != request.n:
+            raise EngineError(
+                f"problem {request.problem_id}: asked for {request.n} samples, got {len(group)}"
+            )

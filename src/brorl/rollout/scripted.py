@@ -1,0 +1,41 @@
+"""Replays fixed completions: the fake for tests of everything downstream of an engine."""
+
+from collections.abc import Callable, Sequence
+
+from brorl.rollout.engine import Completion, OnFinished, Request, Sampling
+
+
+class ScriptedEngine:
+    """Answers each request from a function of (request, sample index).
+
+    Attributes:
+        calls: every request that was asked for, in order.
+    """
+
+    def __init__(self, script: Callable[[Request, int], Completion]) -> None:
+        self._script = script
+        self.calls: list[Request] = []
+        self.version = 0
+
+    def sample(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        on_finished: OnFinished | None = None,
+    ) -> list[list[Completion]]:
+        groups = []
+        for index, request in enumerate(requests):
+            self.calls.append(request)
+            group = [
+                self._script(request, i) for i in range(request.first, request.first + request.n)
+            ]
+            if on_finished is not None:
+                on_finished(index, 0, group)
+            groups.append(group)
+        return groups
+
+    def forget(self, group_ids: Sequence[str] | None = None) -> None:
+        """Nothing is kept."""
+
+    def weights_changed(self, policy_version: int) -> None:
+        self.version = policy_version
