@@ -1,0 +1,135 @@
+"""A strict wrapper around the scorers of Reasoning Gym."""
+
+import contextlib
+import functools
+import io
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from brorl.errors import ConfigError, VerifierError
+from brorl.verify.reasoning_gym_rules import EXACT, refusal
+from brorl.verify.verdict import Verdict, correct, no_answer, ungradable, wrong
+
+CHUNK = 500  # items per generated data set: the library's own default size
+Score = Literal["threshold", "continuous"]
+
+_TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
+_MAX_ANSWER = 20_000  # characters; the longest gold seen in 105 data sets has under 4,000
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningGymVerifier:
+    """Judges answers to one data set of Reasoning Gym.
+
+    The library's scorers give part credit for substrings and a floor above zero for junk, so a
+    group of all-wrong rollouts would have spread. With "threshold" only a score of exactly 1 is
+    worth anything. With "continuous" the floor (what this item pays for "" and for "zzz") is
+    subtracted and the rest stretched back to [0, 1].
+
+    A row names its item by `seed` and `index`; the item itself is generated again in the process
+    that grades, so that neither verifier nor row is large.
+
+    Attributes:
+        name: of the data set, as the library registers it.
+        config: its configuration, without seed and size.
+        tagged: whether the answer is the last complete <answer>...</answer> of the text;
+            else it is the whole text, trimmed.
+        score: see above.
+    """
+
+    name: str
+    config: Mapping[str, Any] = field(hash=False)
+    tagged: bool
+    score: Score
+
+    def extract(self, text: str, row: Mapping[str, Any]) -> str | None:
+        if not self.tagged:
+            return text.strip() or None
+        found = _TAGGED.findall(text.rpartition("</think>")[2])
+        return (found[-1].strip() or None) if found else None
+
+    def grade(self, extracted: str, *, gold: str | None, row: Mapping[str, Any]) -> Verdict:
+        answer = extracted.strip()
+        if not answer:
+            return no_answer("reasoning_gym: empty answer")
+        if len(answer) > _MAX_ANSWER:
+            return ungradable(None, f"reasoning_gym: over {_MAX_ANSWER} characters")
+        key = json.dumps(self.config, sort_keys=True)
+        item = generate_item(self.name, key, row["seed"], row["index"])
+        if self.name in EXACT:
+            same = answer == item["answer"].strip()
+            reason = f"{self.name}: exact text, for {EXACT[self.name]}"
+            return correct(answer, reason) if same else wrong(answer, reason)
+        if reason_not := refusal(self.name, answer, item):
+            return ungradable(answer, f"{self.name}: {reason_not}")
+        value = _scored(self.name, key, row["seed"], row["index"], answer)
+        if value is None:
+            return ungradable(answer, f"{self.name}: the scorer cannot read it")
+        if value == 1.0:
+            return correct(answer, f"{self.name}: scored 1")
+        if self.score == "threshold":
+            return wrong(answer, f"{self.name}: scored {value:.4g}, below 1")
+        floor = _floor(self.name, key, row["seed"], row["index"])
+        part = max(0.0, (value - floor) / (1.0 - floor)) if floor < 1.0 else 0.0
+        return wrong(answer, f"{self.name}: scored {value:.4g}, floor {floor:.4g}", score=part)
+
+    def write(self, gold: str, row: Mapping[str, Any]) -> str:
+        """The gold as a policy should write it."""
+        return f"<answer>{gold}</answer>" if self.tagged else gold
+
+
+def registered_names() -> list[str]:
+    """Every data set of the library except `composite`, which brorl's mixtures replace."""
+    from reasoning_gym.factory import DATASETS
+
+    return sorted(set(DATASETS) - {"composite"})
+
+
+@functools.lru_cache(maxsize=64)
+def generate_dataset(name: str, config: str, seed: int) -> Any:
+    """One chunk of `CHUNK` items. `config` is JSON text, so that chunks can be cached.
+
+    Raises:
+        ConfigError: the library does not take this configuration.
+    """
+    import reasoning_gym
+
+    settings = json.loads(config)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return reasoning_gym.create_dataset(name, seed=seed, size=CHUNK, **settings)
+    except (ValueError, TypeError, AssertionError) as error:
+        raise ConfigError(f"task {name}: config {config} is refused: {error}") from error
+
+
+@functools.lru_cache(maxsize=8192)
+def generate_item(name: str, config: str, seed: int, index: int) -> dict[str, Any]:
+    """One item: question, answer and metadata. Cached; not to be written to."""
+    # Some generators print progress marks; standard output belongs to the command line.
+    with contextlib.redirect_stdout(io.StringIO()):
+        item: dict[str, Any] = generate_dataset(name, config, seed)[index]
+    return item
+
+
+def _scored(name: str, config: str, seed: int, index: int, answer: str) -> float | None:
+    """The library's score in [0, 1], None where its scorer raised on the answer."""
+    item = generate_item(name, config, seed, index)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            value = float(generate_dataset(name, config, seed).score_answer(answer, item))
+    except Exception:
+        # Foreign code that was handed a model's text: some scorers raise on junk, which says
+        # nothing about the scorer as long as it takes its own gold (`brorl tasks check`).
+        return None
+    if not 0.0 <= value <= 1.0:
+        raise VerifierError(f"reasoning_gym {name}: need a score in [0, 1], got {value!r}")
+    return value
+
+
+@functools.lru_cache(maxsize=8192)
+def _floor(name: str, config: str, seed: int, index: int) -> float:
+    """What the item pays for nothing: the larger of its scores for "" and for "zzz"."""
+    return max(_scored(name, config, seed, index, junk) or 0.0 for junk in ("", "zzz"))
