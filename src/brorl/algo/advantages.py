@@ -149,7 +149,7 @@ def rloo(rewards_B: Tensor, group_B: Tensor) -> Tensor:
         Ahmadian et al. 2024, arXiv:2402.14740.
     """
     centred_B = _centred(rewards_B, group_B, None)
-    size_P = group_sizes(group_B, group_count(group_B))
+    size_P = group_sizes(group_B, group_count(group_B)).double()
     factor_P = size_P / (size_P - 1).clamp(min=1)
     return (centred_B * factor_P[group_B]).to(rewards_B.dtype)
 
