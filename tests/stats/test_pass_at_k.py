@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brorl.errors import ShapeError
-from brorl.stats.pass_at_k import doubling_ks, pass_at_k, pass_at_k_curve, pass_at_k_table
+from brorl.stats.pass_at_k import (
+    doubling_ks,
+    pass_at_k,
+    pass_at_k_curve,
+    pass_at_k_table,
+    pass_hat_k,
+)
 
 
 def by_enumeration(c, n, k):
@@ -36,6 +42,26 @@ def test_wide_groups_match_exact_fractions(data):
     k = data.draw(st.integers(1, n) | st.integers(1, min(n, 40)))
     want = float(1 - Fraction(comb(n - c, k), comb(n, k)))
     assert float(pass_at_k(c, n, k)) == pytest.approx(want, rel=2e-15, abs=0)
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_all_of_k_in_every_case_up_to_eight_samples(n):
+    """Oracle: count the k-subsets that hold correct samples only."""
+    for k in range(1, n + 1):
+        for c in range(n + 1):
+            subsets = list(combinations(range(n), k))
+            want = Fraction(sum(max(s) < c for s in subsets), len(subsets))
+            assert float(pass_hat_k(c, n, k)) == pytest.approx(float(want), rel=1e-14, abs=0)
+
+
+def test_all_of_k_when_wide():
+    """Oracle: exact fractions, down to 1e-300 and without underflow on the way."""
+    for c, n, k in ((51199, 51200, 512), (40000, 51200, 2700), (600, 1024, 16), (3, 1024, 3)):
+        want = float(Fraction(comb(c, k), comb(n, k)))
+        assert float(pass_hat_k(c, n, k)) == pytest.approx(want, rel=1e-12, abs=0)
+    assert pass_hat_k([51200, 511, 0], 51200, 512).tolist() == [1.0, 0.0, 0.0]
+    with pytest.raises(ShapeError, match="k=8 and a problem with n=4"):
+        pass_hat_k(2, 4, 8)
 
 
 def test_the_ends_are_exact():

@@ -78,15 +78,34 @@ def pass_at_k(correct: ArrayLike, total: ArrayLike, k: int) -> NDArray[np.float6
     certain = (n - c < k) | (c * float(k) > _CERTAIN_NATS * n)
     value[certain] = 1.0
     open_ = ~certain & (c > 0)
-    pairs, back = np.unique(np.stack([c[open_], n[open_]]), axis=1, return_inverse=True)
-    value[open_] = np.array([_some_hit(int(c), int(n), k) for c, n in pairs.T])[back.ravel()]
+    value[open_] = -np.expm1(_log_miss(c[open_], n[open_], k))
     return value
 
 
-def _some_hit(c: int, n: int, k: int) -> float:
-    """1 - C(n-c, k) / C(n, k) for 0 < c, 0 < k and c + k <= n."""
-    fewer, more = min(c, k), max(c, k)
-    return float(-np.expm1(np.log1p(-more / (n - np.arange(fewer))).sum()))
+def pass_hat_k(correct: ArrayLike, total: ArrayLike, k: int) -> NDArray[np.float64]:
+    """P(all of k drawn without replacement are correct) = C(c, k) / C(n, k), pass^k.
+
+    Unbiased for p**k: reliability, where pass@k is reach. Falls with k.
+
+    Args, Returns and Raises: as pass_at_k.
+
+    Source:
+        Yao et al. 2024 (tau-bench), arXiv:2406.12045, sec. 3.
+    """
+    c, n = checked_counts(correct, total, k)
+    value = np.zeros(c.shape)
+    wrong = n - c
+    value[wrong == 0] = 1.0
+    open_ = (wrong > 0) & (c >= k)
+    value[open_] = np.exp(_log_miss(wrong[open_], n[open_], k))
+    return value
+
+
+def _log_miss(c: Counts, n: Counts, k: int) -> NDArray[np.float64]:
+    """log C(n-c, k) / C(n, k) for vectors with 0 < c, 0 < k and c + k <= n, once per pair."""
+    pairs, back = np.unique(np.stack([c, n]), axis=1, return_inverse=True)
+    logs = [np.log1p(-max(a, k) / (b - np.arange(min(a, k)))).sum() for a, b in pairs.T.tolist()]
+    return np.asarray(logs, dtype=np.float64)[back.ravel()]
 
 
 def pass_at_k_curve(
