@@ -20,5 +20,13 @@ filtering     group_outcomes(scores_B, group_B, *, n_groups, metric) -> GroupOut
 shaping       overlong_penalty, stop_properly, cosine_length_term, linear_length_term,
               length_term_active
 schedules     scaled_lr, warmup_factor, cosine_factor (no torch)
+waves         check_waves(waves, *, stop_right); samples_to_add(right, drawn, *, waves, stop_right)
+              reach_chances, expected_samples (p, *, waves, stop_right); prompt_weight(p, *,
+              waves, stop_right, baseline) (no torch)
+stopping      unbiased_rate(right_P, size_P, before_P, *, stop_right); unbiased_pass_at_k (…, k)
+              unbiased_baseline, unbiased_advantages (rewards_B, right_B, group_B, before_P, *,
+              stop_right); first_samples(right, size, before, *, stop_right), exact
+selection     cut_groups(right_B, answer_B, group_B, keys_2B, *, keep_per_group) -> Cut
+              max_variance_rows(rewards_B, group_B, *, keep_per_group)
 checks        has_spread, group_means, group_sums, group_sizes, quotient, and the door checks
 """
