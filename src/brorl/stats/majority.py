@@ -1,7 +1,7 @@
 """maj@k: how often the answer that k samples give most often is right, without resampling."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,18 +54,24 @@ def majority_at_k(votes: Sequence[int], right: Sequence[bool], *, abstained: int
         raise ShapeError(f"need 1 <= k <= n, got k={k} and n={n} samples")
     theta = k / n
     answers = Counter(votes)
+    kept = {size: _binomial(size, theta) for size in answers}
     silent = _transform(_binomial(abstained, theta), n)
     chance = 0.0
     for size, several in Counter(w for w, r in zip(votes, right, strict=True) if r).items():
         others = answers - Counter([size])
-        chance += several * _wins(size, others, silent, n, k)
+        chance += several * _wins(size, others, kept, silent, n, k)
     return min(1.0, max(0.0, chance / float(stats.binom.pmf(k, n, theta))))
 
 
-def _wins(size: int, others: Counter[int], silent: Complex, n: int, k: int) -> float:
+def _wins(
+    size: int,
+    others: Counter[int],
+    kept: Mapping[int, NDArray[np.float64]],
+    silent: Complex,
+    n: int,
+    k: int,
+) -> float:
     """P(one answer of `size` samples leads, ties shared, and k are kept)."""
-    theta = k / n
-    own = _binomial(size, theta)
     total = 0.0
     for j in range(1, min(size, k) + 1):
         rivals = min(sum(m for d, m in others.items() if d >= j), k // j - 1)
@@ -73,12 +79,11 @@ def _wins(size: int, others: Counter[int], silent: Complex, n: int, k: int) -> f
         y_L = (nodes + 1) / 2
         product_LF = np.broadcast_to(silent, (y_L.size, silent.size))
         for d, several in others.items():
-            kept = _binomial(d, theta)
-            below_F = _transform(kept[:j], n)
-            tied_F = _transform(np.r_[np.zeros(j), kept[j : j + 1]], n)
+            below_F = _transform(kept[d][:j], n)
+            tied_F = _transform(np.r_[np.zeros(j), kept[d][j : j + 1]], n)
             product_LF = product_LF * (below_F + y_L[:, None] * tied_F) ** several
         mean_F = (weights / 2) @ product_LF
-        total += own[j] * float(fft.irfft(mean_F, _length(n))[k - j])
+        total += kept[size][j] * float(fft.irfft(mean_F, _length(n))[k - j])
     return total
 
 
