@@ -5,10 +5,14 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from brorl.errors import PolicyError
 from brorl.policy.model import Policy, check_shared_prefix
 from brorl.policy.tiny import TinyShape, character_tokenizer, tiny_model
+
+# Bars for loading a file belong to an interactive session, not to a run's own progress.
+transformers_logging.disable_progress_bar()
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -64,27 +68,32 @@ def _ready(model: Any, tokenizer: Any, source: str, trained_length: int) -> Poli
     model.eval()  # no dropout, in training too: a rollout must be scored as it was sampled
     model.requires_grad_(True)
     eos_ids = _eos_ids(model, tokenizer, source)
-    config = model.config
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is not None and trained_length > positions:
-        raise PolicyError(
-            f"{source}: prompt + answer need {trained_length} positions, the model has {positions}"
-        )
-    window = getattr(config, "sliding_window", None)
-    slides = "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"])
-    if window and slides and trained_length > window:
-        raise PolicyError(
-            f"{source}: prompt + answer of {trained_length} tokens exceed the sliding window of "
-            f"{window}; a shared prompt needs full attention"
-        )
     if len(tokenizer) > model.get_output_embeddings().weight.shape[0]:
         raise PolicyError(
             f"{source}: the tokenizer knows {len(tokenizer)} tokens, the model only "
             f"{model.get_output_embeddings().weight.shape[0]}"
         )
     policy = Policy(model, tokenizer, eos_ids, source)
+    check_length(policy, trained_length)
     check_shared_prefix(policy)
     return policy
+
+
+def check_length(policy: Policy, tokens: int) -> None:
+    """Refuse sequences longer than the model's positions or its sliding window. PolicyError."""
+    config = policy.model.config
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and tokens > positions:
+        raise PolicyError(
+            f"prompt + answer need {tokens} positions, {policy.source} has {positions}"
+        )
+    window = getattr(config, "sliding_window", None)
+    slides = "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"])
+    if window and slides and tokens > window:
+        raise PolicyError(
+            f"prompt + answer of {tokens} tokens exceed the sliding window of {window} of "
+            f"{policy.source}; a shared prompt needs full attention"
+        )
 
 
 def _eos_ids(model: Any, tokenizer: Any, source: str) -> frozenset[int]:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from brorl.errors import PolicyError, ShapeError
@@ -78,6 +80,17 @@ class Policy:
     def decode(self, ids: Sequence[int]) -> str:
         """Text for graders and people; never tokenised again."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def decode_all(self, answers: Sequence[NDArray[np.int32]]) -> list[str]:
+        """`decode` of many answers; equal token sequences, common in a group, are decoded once."""
+        known: dict[bytes, str] = {}
+        texts = []
+        for tokens in answers:
+            key = tokens.tobytes()
+            if key not in known:
+                known[key] = self.decode(tokens.tolist())
+            texts.append(known[key])
+        return texts
 
     def read_prompts(self, prompts: Sequence[Sequence[int]]) -> Prompts:
         """Run each prompt once. Gradients flow unless the caller turned them off."""
@@ -154,7 +167,9 @@ class Policy:
             temperature=temperature,
         )
 
-    def _forward(self, ids: Tensor, positions: Tensor, reader: PromptReader | GroupReader) -> Tensor:
+    def _forward(
+        self, ids: Tensor, positions: Tensor, reader: PromptReader | GroupReader
+    ) -> Tensor:
         with shared_attention(self.model):
             hidden: Tensor = self.model.base_model(
                 input_ids=ids, position_ids=positions, use_cache=False, reader=reader

@@ -81,9 +81,7 @@ class EmbeddedEngine:
         longest = max((len(r.prompt) for r in requests), default=0)
         rows = rows_per_wave(self._policy, self._budget, longest, sampling.max_new_tokens)
         for parts in _waves(requests, rows):
-            for part, completions in zip(
-                parts, self._run(requests, parts, sampling), strict=True
-            ):
+            for part, completions in zip(parts, self._run(requests, parts, sampling), strict=True):
                 groups[part.request].extend(completions)
                 if on_finished is not None:
                     on_finished(part.request, part.offset, completions)

@@ -1,0 +1,118 @@
+"""A run on the terminal: a progress bar with the time left, and one line a step, on stderr."""
+
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console as RichConsole
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from brorl.evaluate.heldout import Heldout
+
+_HEAD = (
+    f"{'step':>5} {'reward':>6} {'none':>5} {'some':>5} {'all':>5} {'pass':>5} {'entropy':>7} "
+    f"{'lr':>8} {'smpl/s':>7}  time: generate grade update eval"
+)
+
+
+class Console:
+    """Implements brorl.train.progress.Progress."""
+
+    def __init__(self) -> None:
+        self._rich = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._rich,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task: TaskID | None = None
+        self._lines = 0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def note(self, text: str) -> None:
+        self._rich.print(text, markup=False)
+
+    def warmstart(self, step: int, total: int, loss: float, pass_rate: float | None) -> None:
+        self._open("warm start", total, step)
+        if pass_rate is not None:
+            self.note(f"warm start {step:>4}  loss {loss:.3f}  right {pass_rate:.3f}")
+
+    def begin(self, done: int, total: int) -> None:
+        self._close()
+        self._open("training", total, done)
+
+    def step(self, metrics: Mapping[str, Any]) -> None:
+        step = int(metrics["step"])
+        if step == 0:
+            return
+        if self._lines % 20 == 0:
+            self.note(_HEAD)
+        self._lines += 1
+        self.note(step_line(metrics))
+        if self._task is not None:
+            self._bar.update(self._task, completed=step)
+
+    def evaluated(self, step: int, result: Heldout) -> None:
+        one = result.pass_at_1
+        widest = max(result.pass_at_k)
+        self.note(
+            f"{step:>5} held-out pass@1 {one.value:.3f} [{one.low:.3f}, {one.high:.3f}]  "
+            f"pass@{widest} {result.pass_at_k[widest].value:.3f}  ({len(result.problems)} problems)"
+        )
+
+    def _open(self, name: str, total: int, done: int) -> None:
+        if self._task is None:
+            self._task = self._bar.add_task(name, total=total)
+        self._bar.update(self._task, completed=done)
+
+    def _close(self) -> None:
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+            self._task = None
+
+
+def step_line(m: Mapping[str, Any]) -> str:
+    """One line a step: reward, groups solved by none, some and all, pass rate, entropy, lr, time."""
+    times = [m.get(f"time/{phase}") or 0.0 for phase in ("generate", "grade", "update", "eval")]
+    whole = sum(times) + (m.get("time/other") or 0.0)
+    rate = m["samples/generated"] / whole if whole else 0.0
+    split = " ".join(f"{t:>7.2f}s" for t in times)
+    return (
+        f"{m['step']:>5} {_num(m['reward/mean'], 6, 3)} {_num(m['groups/solved_none'], 5, 2)} "
+        f"{_num(m['groups/solved_some'], 5, 2)} {_num(m['groups/solved_all'], 5, 2)} "
+        f"{_num(m['dynamic_sampling/pass_rate'], 5, 2)} {_num(m.get('policy/entropy'), 7, 3)} "
+        f"{_exp(m.get('policy/lr'))} {rate:>7.0f}  {split}"
+    )
+
+
+def _num(value: float | None, width: int, digits: int) -> str:
+    return f"{'-':>{width}}" if value is None else f"{value:>{width}.{digits}f}"
+
+
+def _exp(value: float | None) -> str:
+    return f"{'-':>8}" if value is None else f"{value:>8.1e}"

@@ -1,0 +1,63 @@
+"""The `brorl` command: joins the verbs, and turns every error into one line and an exit status.
+
+No verb imports torch before it runs, so `brorl --help` is instant.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from brorl import __version__
+from brorl.cli import run as run_verbs
+
+app = typer.Typer(
+    name="brorl",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Reinforcement learning with verifiable rewards and wide rollouts.",
+    epilog="Begin with: brorl train quickstart",
+)
+app.command("train")(run_verbs.train)
+app.command("resume")(run_verbs.resume)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
+
+def main() -> None:
+    """Entry point of the console script; returns only through sys.exit."""
+    from brorl.errors import BrorlError, EngineError, Interrupted, RunError, VerifierError
+
+    try:
+        app()
+    except Interrupted as error:
+        _say(str(error))
+        sys.exit(130)
+    except KeyboardInterrupt:
+        _say("stopped at once; the last checkpoint is intact")
+        sys.exit(130)
+    except (EngineError, VerifierError, RunError) as error:
+        _say(str(error))
+        sys.exit(3)
+    except BrorlError as error:
+        _say(str(error))
+        sys.exit(2)
+
+
+def _say(message: str) -> None:
+    line = " ".join(message.split())
+    print(f"brorl: {line}", file=sys.stderr)

@@ -1,0 +1,4 @@
+"""placeholder"""
+from pathlib import Path
+def write_report(run: Path) -> Path:
+    return run / "report.html"

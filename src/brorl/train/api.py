@@ -1,0 +1,231 @@
+"""Train, resume and warm-start from Python: what the command line does, returned as an object."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from brorl.errors import DataError, Interrupted
+from brorl.record.evals import cut_evals
+from brorl.record.metrics import cut_metrics, read_metrics
+from brorl.record.rollouts import cut_rollouts
+from brorl.record.rundir import CONFIG, ENVIRONMENT, RunLock, create_run, free_name, require_run
+from brorl.train.checkpoint import (
+    Checkpoint,
+    checkpoint_path,
+    checkpoint_steps,
+    open_checkpoint,
+    sweep_leftovers,
+)
+from brorl.train.environment import environment
+from brorl.train.loggers import open_loggers
+from brorl.train.loop import Loop, StopFlag
+from brorl.train.progress import Progress, Silence
+from brorl.train.recipe import dump_settings, load_recipe, load_settings
+from brorl.train.settings import TrainSettings
+from brorl.train.setup import (
+    Data,
+    Workbench,
+    assemble,
+    init_folder,
+    open_policy,
+    read_data,
+    set_threads,
+)
+from brorl.train.warmstart import cached_warm_start
+from brorl.verify.pool import GraderPool
+
+MAY_CHANGE = ("steps", "logger", "keep_checkpoints")
+"""Settings that may differ on resume; the rest decide the numbers."""
+
+
+def train(
+    recipe: str,
+    overrides: Iterable[str] | Mapping[str, Any] = (),
+    *,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Run a recipe to its end, as `brorl train` does.
+
+    Args:
+        recipe: a shipped name or the path of a YAML file.
+        overrides: "key.sub=value" texts or a mapping of dotted keys.
+        progress: told what happens; silence by default.
+
+    Returns:
+        {"run", "eval_before", "eval_after", "steps", "samples_generated", "samples_kept",
+        "seconds"}: what `--json` prints (design contract).
+
+    Raises:
+        ConfigError, DataError, PolicyError: bad input; no run folder is left.
+        RunError, EngineError: the run cannot go on; it is resumable.
+        Interrupted: asked to stop; it is resumable.
+    """
+    settings = load_recipe(recipe, overrides)
+    return _start(settings, progress or Silence())
+
+
+def resume(
+    run: Path,
+    overrides: Iterable[str] | Mapping[str, Any] = (),
+    *,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Go on with a run from its newest complete checkpoint; a finished run is only reported.
+
+    Args:
+        run: the run folder.
+        overrides: of the settings in MAY_CHANGE only.
+        progress: told what happens.
+
+    Raises:
+        As `train`; ConfigError also for a setting that may not change, and for a run that another
+        process holds; DataError for data that changed.
+    """
+    require_run(run)
+    settings = load_settings(run / CONFIG, overrides, may_change=MAY_CHANGE)
+    return _go_on(run, settings, progress or Silence())
+
+
+def _start(settings: TrainSettings, progress: Progress) -> dict[str, Any]:
+    run = run_path(settings)
+    set_threads(settings, None)
+    data = read_data(settings)
+    folder = init_folder(settings)
+    policy = open_policy(settings, data, folder)
+    record = environment(policy, settings.model.revision, data.fingerprint)
+    create_run(
+        run, {CONFIG: dump_settings(settings), ENVIRONMENT: json.dumps(record, indent=1) + "\n"}
+    )
+    progress.note(f"run {run}")
+    return _run(run, settings, data, None, progress)
+
+
+def _go_on(run: Path, settings: TrainSettings, progress: Progress) -> dict[str, Any]:
+    with RunLock(run):  # taken again by _run; here it guards the clean-up
+        recorded = json.loads((run / ENVIRONMENT).read_text())
+        set_threads(settings, int(recorded["threads"]))
+        checkpoint = newest_checkpoint(run, progress)
+        last = checkpoint.step if checkpoint else -1
+        if checkpoint is not None and checkpoint.step >= settings.steps:
+            progress.note(f"{run} is finished: {checkpoint.step} steps are done")
+            return result_of(run, checkpoint.step)
+        data = read_data(settings)
+        if recorded["data"]["sha256"] != data.fingerprint["sha256"]:
+            raise DataError(
+                f"{run}: the data of task {data.task.name} has changed since the run began; "
+                "put the old data back, or begin a new run"
+            )
+        sweep_leftovers(run)
+        cut_metrics(run, last)
+        cut_rollouts(run, last)
+        cut_evals(run, last)
+    return _run(run, settings, data, checkpoint, progress)
+
+
+def _run(
+    run: Path,
+    settings: TrainSettings,
+    data: Data,
+    checkpoint: Checkpoint | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    stop = StopFlag()
+    with ExitStack() as stack:
+        stack.enter_context(RunLock(run))
+        stack.enter_context(stop.listening(progress.note))
+        source = checkpoint.folder if checkpoint else init_folder(settings)
+        if source is None and settings.warmstart is not None:
+            source = _warm(settings, data, stop, progress)
+        policy = open_policy(settings, data, source)
+        if checkpoint is not None:
+            _say_changes(run, environment(policy, settings.model.revision, {}), progress)
+        pool = stack.enter_context(grader_pool(settings, data))
+        bench = assemble(settings, data, policy, pool, checkpoint)
+        loggers = [stack.enter_context(closing(x)) for x in open_loggers(run, settings)]
+        Loop(run, bench, loggers, progress, stop).run()
+        return _finish(run, bench, progress)
+
+
+def _finish(run: Path, bench: Workbench, progress: Progress) -> dict[str, Any]:
+    from brorl.report.run import write_report
+
+    path = write_report(run)
+    progress.note(f"report {path}")
+    return result_of(run, bench.step)
+
+
+def _warm(settings: TrainSettings, data: Data, stop: StopFlag, progress: Progress) -> Path:
+    """The warm start's folder; made now or taken from the cache."""
+    assert settings.warmstart is not None
+    total = settings.warmstart.steps
+
+    def told(step: int, loss: float, rate: float | None) -> None:
+        progress.warmstart(step, total, loss, rate)
+        if stop.set_by is not None:
+            raise Interrupted("stopped during the warm start; `brorl resume` begins it again")
+
+    policy = open_policy(settings, data, None)
+    problems = data.task.problems("warmstart")
+    folder, rate = cached_warm_start(policy, problems, data.task.verifier, settings, told)
+    if rate is None:
+        progress.note(f"warm start taken from {folder}")
+    return folder
+
+
+def grader_pool(settings: TrainSettings, data: Data) -> GraderPool:
+    """Grader processes; none for a verifier that says it only compares."""
+    workers = settings.grading.workers
+    if workers is None:
+        workers = 0 if getattr(data.task.verifier, "in_process", False) else os.cpu_count() or 1
+    return GraderPool(workers, settings.grading.deadline_s)
+
+
+def newest_checkpoint(run: Path, progress: Progress) -> Checkpoint | None:
+    """The newest checkpoint that verifies; a damaged one is named and passed over."""
+    steps = checkpoint_steps(run)
+    damaged = []
+    for step in reversed(steps):
+        try:
+            return open_checkpoint(checkpoint_path(run, step))
+        except DataError as error:
+            damaged.append(step)
+            progress.note(f"passing over a damaged checkpoint: {error}")
+    if damaged:
+        raise DataError(f"{run}: none of its checkpoints ({damaged}) can be read")
+    return None
+
+
+def run_path(settings: TrainSettings) -> Path:
+    """run_dir, or runs/NAME with a number where that exists."""
+    if settings.run_dir is not None:
+        return Path(settings.run_dir)
+    return free_name(Path("runs"), settings.name or "run")
+
+
+def result_of(run: Path, steps: int) -> dict[str, Any]:
+    """The object that `--json` prints, from what the run recorded."""
+    rows = read_metrics(run)
+    evals = [r for r in rows if "eval/pass@1" in r]
+
+    def passed(row: Mapping[str, Any] | None) -> dict[str, float] | None:
+        if row is None:
+            return None
+        names = {"pass@1": "", "low": "_low", "high": "_high"}
+        return {name: row[f"eval/pass@1{suffix}"] for name, suffix in names.items()}
+
+    seconds = {
+        phase: round(sum(r.get(f"time/{phase}") or 0.0 for r in rows), 3)
+        for phase in ("generate", "grade", "update", "eval", "other")
+    }
+    return {
+        "run": str(run),
+        "eval_before": passed(evals[0] if evals and evals[0]["step"] == 0 else None),
+        "eval_after": passed(evals[-1] if evals else None),
+        "steps": steps,
+        "samples_generated": sum(r.get("samples/generated") or 0 for r in rows),
+        "samples_kept": sum(r.get("samples/kept") or 0 for r in rows),
+        "seconds": seconds | {"total": round(sum(seconds.values()), 3)},
+    }

@@ -1,0 +1,94 @@
+"""A group: one prompt, one draw of it, and its answers. Each answer carries its own record."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from brorl.rollout.engine import Completion
+from brorl.tasks.problem import Problem
+from brorl.verify.verdict import Verdict
+
+
+class Fate(StrEnum):
+    """What became of an answer, written to its record."""
+
+    KEPT = "kept"
+    NO_SPREAD = "group_without_spread"
+    SURPLUS = "surplus_group"
+    CUT = "cut_from_group"
+    GRADER_ERROR = "grader_error"
+    PENDING = "pending"
+
+
+@dataclass(slots=True)
+class Sample:
+    """One answer, from sampling to update. Nothing about it is kept anywhere else.
+
+    Attributes:
+        index: in its group; with the group's seed it fixes the tokens.
+        completion: what the engine returned.
+        text: the decoded answer, for graders and people.
+        verdict: of the true verifier.
+        raw: the score of the configured reward source, before shaping; decides the filter.
+        shaped: raw and what length and truncation add.
+        advantage: what the update saw; None where it saw nothing.
+        weight: of its loss, 1 unless the group was cut with unbiased weights.
+        fate: kept or not, and why.
+    """
+
+    index: int
+    completion: Completion
+    text: str
+    verdict: Verdict
+    raw: float
+    shaped: float = 0.0
+    advantage: float | None = None
+    weight: float = 1.0
+    fate: Fate = Fate.PENDING
+
+    @property
+    def counts(self) -> bool:
+        """Whether it belongs to its group: a grader error does not."""
+        return self.verdict.counts
+
+    @property
+    def right(self) -> bool:
+        return self.raw == 1.0
+
+    @property
+    def answer(self) -> str:
+        """What makes two answers the same: the extracted one, or that there is none."""
+        if self.verdict.extracted is None:
+            return f"<{self.verdict.kind}>"
+        return self.verdict.extracted
+
+
+@dataclass(slots=True)
+class Group:
+    """All answers to one draw of one prompt. May grow in waves; identified by its id alone."""
+
+    id: str
+    problem: Problem
+    prompt: tuple[int, ...]
+    seed: int
+    born: int  # step in which it was sampled
+    samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def counting(self) -> list[Sample]:
+        """The answers that belong to the group."""
+        return [s for s in self.samples if s.counts]
+
+    @property
+    def n_right(self) -> int:
+        return sum(s.right for s in self.counting)
+
+    @property
+    def right_share(self) -> float:
+        """In [0, 1]; 0 for a group whose every grading failed."""
+        counting = self.counting
+        return sum(s.right for s in counting) / len(counting) if counting else 0.0
+
+    def mark(self, fate: Fate) -> None:
+        """Set the fate of every answer that still belongs to the group."""
+        for sample in self.samples:
+            sample.fate = fate if sample.counts else Fate.GRADER_ERROR

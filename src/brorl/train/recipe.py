@@ -1,0 +1,259 @@
+"""From a recipe's name or path and dotted overrides to settings; one line for any mistake."""
+
+import difflib
+import importlib.resources
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from brorl.errors import ConfigError
+from brorl.train.settings import TrainSettings
+
+PEERS_NAMES = {
+    "num_generations": "rollout.n",
+    "n_samples_per_prompt": "rollout.n",
+    "group_size": "rollout.n",
+    "num_generations_per_prompt": "rollout.n",
+    "train_batch_size": "prompts_per_step",
+    "rollout_batch_size": "prompts_per_step",
+    "num_prompts_per_step": "prompts_per_step",
+    "learning_rate": "lr",
+    "beta": "kl_coef",
+    "kl_loss_coef": "kl_coef",
+    "epsilon": "clip_ratio_low",
+    "epsilon_high": "clip_ratio_high",
+    "loss_type": "loss_agg_mode",
+    "filter_groups": "dynamic_sampling",
+    "adv_estimator": "advantage.estimator",
+    "max_completion_length": "rollout.max_new_tokens",
+}
+"""What other systems call a setting: a hint for a key that is not ours (field.md section 2)."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML that reads 1e-3 as a number and refuses a key written twice."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)$"),
+    list("-+0123456789."),
+)
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    pairs = [(loader.construct_object(k, deep=True), v) for k, v in node.value]  # type: ignore[no-untyped-call]
+    seen = set()
+    for key, _ in pairs:
+        if not isinstance(key, str):
+            raise ConfigError(f"a setting's name must be text, got {key!r}")
+        if key in seen:
+            raise ConfigError(f"{key} is set twice")
+        seen.add(key)
+    return {k: loader.construct_object(v, deep=True) for k, v in pairs}  # type: ignore[no-untyped-call]
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
+def shipped() -> list[str]:
+    """Names of the recipes inside the package."""
+    folder = importlib.resources.files("brorl.recipes")
+    return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".yaml"))
+
+
+def load_recipe(recipe: str, overrides: Iterable[str] | Mapping[str, Any] = ()) -> TrainSettings:
+    """Settings of a shipped recipe or a YAML file, with overrides on top.
+
+    Args:
+        recipe: a shipped name, or a path to a YAML file.
+        overrides: "key.sub=value" texts, the value in YAML, or a mapping of dotted keys.
+
+    Raises:
+        ConfigError: in one line: which key, what was required, what came.
+    """
+    values = _read(recipe, seen=())
+    if isinstance(overrides, Mapping):
+        pairs = [(str(k), v) for k, v in overrides.items()]
+    else:
+        pairs = [_override(text) for text in overrides]
+    for dotted, value in pairs:
+        _set(values, dotted, value)
+    values.setdefault("name", Path(recipe).stem if recipe.endswith(".yaml") else recipe)
+    return settings_from(values, where=f"recipe {recipe}")
+
+
+def load_settings(
+    config: Path, overrides: Iterable[str] | Mapping[str, Any], *, may_change: Iterable[str]
+) -> TrainSettings:
+    """Settings of a run's config.yaml; only the named ones may be overridden.
+
+    Raises:
+        ConfigError: an override of another setting, or a file that is not a run's settings.
+    """
+    values = _read(str(config), seen=())
+    pairs = overrides.items() if isinstance(overrides, Mapping) else map(_override, overrides)
+    allowed = list(may_change)
+    for dotted, value in pairs:
+        if dotted.split(".")[0] not in allowed:
+            raise ConfigError(
+                f"{dotted} may not change on resume, only {', '.join(allowed)}; to go on from these "
+                f"weights with other settings begin a run with init.from={config.parent}"
+            )
+        _set(values, dotted, value)
+    return settings_from(values, where=str(config))
+
+
+def settings_from(values: Mapping[str, Any], where: str) -> TrainSettings:
+    """Validate plain values. Raises ConfigError in one line that names the key."""
+    _known(values, TrainSettings, where, ())
+    try:
+        return TrainSettings.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {_one_line(error)}") from error
+
+
+def dump_settings(settings: TrainSettings) -> str:
+    """YAML with everything resolved; `settings_from` of it gives equal settings."""
+    plain = json.loads(settings.model_dump_json(by_alias=True))
+    if settings.lr_scaling == "none":
+        plain.pop("lr_base_samples")
+    if plain["init"]["from"] is None:
+        plain["init"].pop("restore")
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+
+
+def _read(recipe: str, seen: tuple[str, ...]) -> dict[str, Any]:
+    if recipe in seen:
+        raise ConfigError(f"base: {' -> '.join([*seen, recipe])} goes round in a circle")
+    if recipe.endswith((".yaml", ".yml")) or "/" in recipe:
+        path = Path(recipe)
+        if not path.is_file():
+            raise ConfigError(f"no recipe file {recipe!r}; shipped recipes: {', '.join(shipped())}")
+        text, here = path.read_bytes(), path.parent
+    elif recipe in shipped():
+        text = (importlib.resources.files("brorl.recipes") / f"{recipe}.yaml").read_bytes()
+        here = Path()
+    else:
+        near = difflib.get_close_matches(recipe, shipped(), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(
+            f"no recipe {recipe!r}{hint} Shipped: {', '.join(shipped())}; or give a .yaml file"
+        )
+    try:
+        values = yaml.load(text.decode("utf-8"), Loader=_Loader)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"recipe {recipe}: not readable as YAML: {reason}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"recipe {recipe}: needs settings by name, got {type(values).__name__}")
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise ConfigError(f"recipe {recipe}: base must be a name or a path, got {base!r}")
+    beside = here / base
+    return _merged(_read(str(beside) if beside.is_file() else base, (*seen, recipe)), values)
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(below)
+    for key, value in above.items():
+        old = out.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        out[key] = _merged(old, value) if both and old is not None else value
+    return out
+
+
+def _override(text: str) -> tuple[str, Any]:
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"an override reads key.sub=value, got {text!r}")
+    try:
+        return key.strip(), yaml.load(value, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{key}: cannot read the value {value[:80]!r}") from error
+
+
+def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
+    """Put a value at a dotted key. n and waves replace each other: they exclude each other."""
+    *sections, last = dotted.split(".")
+    for section in sections:
+        below = values.get(section)
+        below = dict(below) if isinstance(below, dict) else {}
+        values[section] = below
+        values = below
+    values[last] = value
+    if sections == ["rollout"] and value is not None:
+        values.pop({"n": "waves", "waves": "n"}.get(last, ""), None)
+
+
+def _known(
+    values: Mapping[str, Any], model: type[BaseModel], where: str, path: tuple[str, ...]
+) -> None:
+    """Refuse an unknown key, with the nearest known one anywhere in the tree."""
+    names = {f.alias or name: f for name, f in model.model_fields.items()}
+    for key, value in values.items():
+        dotted = ".".join([*path, str(key)])
+        if key not in names:
+            here = [".".join([*path, n]) for n in names]
+            hint = PEERS_NAMES.get(str(key)) or _nearest(dotted, here)
+            raise ConfigError(f"{where}: unknown setting {dotted}; nearest known: {hint}")
+        section = _section(names[key].annotation)
+        if section is not None and isinstance(value, Mapping):
+            _known(value, section, where, (*path, str(key)))
+
+
+def _nearest(dotted: str, here: list[str]) -> str:
+    everything = _all_keys(TrainSettings, ())
+    for candidates in (here, everything):
+        near = difflib.get_close_matches(dotted, candidates, n=1, cutoff=0.7)
+        if near:
+            return near[0]
+    last = dotted.rsplit(".", 1)[-1]
+    same = [k for k in everything if k.rsplit(".", 1)[-1] == last]
+    return same[0] if same else difflib.get_close_matches(dotted, everything, n=1, cutoff=0.0)[0]
+
+
+def _all_keys(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:
+    keys = []
+    for name, field in model.model_fields.items():
+        here = (*path, field.alias or name)
+        section = _section(field.annotation)
+        keys += [".".join(here)] if section is None else _all_keys(section, here)
+    return keys
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    options = getattr(annotation, "__args__", (annotation,))
+    for option in (annotation, *options):
+        if isinstance(option, type) and issubclass(option, BaseModel):
+            return option
+    return None
+
+
+def _one_line(error: ValidationError) -> str:
+    """The first complaint: which key, what was required, what came."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(p) for p in first["loc"] if not str(p).startswith("function-"))
+    message = " ".join(first["msg"].removeprefix("Value error, ").split())
+    if not place:
+        return message
+    if first["type"] == "missing":
+        return f"{place} must be set"
+    came = first.get("input")
+    shown = "" if isinstance(came, dict) else f", got {_short(came)}"
+    return f"{place}: {message[0].lower() + message[1:]}{shown}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    text = repr(value) if not isinstance(value, int) or abs(value) < 1 << 64 else "a huge integer"
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,396 @@
+"""What a run is: frozen settings, every default in one place, contradictions refused.
+
+Nothing here loads, builds or computes anything heavy; torch is not imported. Where a default
+has a source it is named; the shipped recipes name the source of every number they set.
+"""
+
+import math
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Whole = Annotated[int, Field(ge=0, le=10**9)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, validate_default=True)
+
+
+class ShapeSettings(Section):
+    """Layers and widths: builds a tiny policy, and lets `plan` work without the model at hand."""
+
+    architecture: str = "llama"
+    layers: Count
+    hidden: Count
+    heads: Count
+    kv_heads: Count
+    mlp: Count
+    vocabulary: Count = 100
+    max_positions: Count = 512
+    tied: bool = True
+
+    @model_validator(mode="after")
+    def _heads(self) -> Self:
+        if self.hidden % self.heads or self.heads % self.kv_heads:
+            raise ValueError(
+                f"hidden must be a multiple of heads and heads of kv_heads, "
+                f"got {self.hidden}, {self.heads}, {self.kv_heads}"
+            )
+        return self
+
+
+class ModelSettings(Section):
+    """Where the policy comes from: `path`, or, without one, a new tiny policy of `shape`."""
+
+    path: str | None = None
+    revision: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    device: str = "auto"
+    shape: ShapeSettings | None = None
+
+
+class DataSettings(Section):
+    """Own data: a JSONL or Parquet file or a hub data set, and how to read and judge it."""
+
+    train: str | None = None
+    eval: str | None = None
+    prompt: str = "prompt"
+    answer: str = "answer"
+    verifier: str = "exact"
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.1  # share of rows, without data.eval
+    solved_weight: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class WarmstartSettings(Section):
+    """Supervised steps on worked answers before any reward: right some of the time, not always.
+
+    Ends when `until` of the answers to a probe are right, or after `steps`.
+    """
+
+    steps: Count
+    until: Annotated[float, Field(gt=0, le=1)] = 0.25
+    probe_every: Count = 5
+    batch_size: Count = 128
+    lr: Positive = 3e-3
+    warmup_steps: Whole = 50
+    grad_clip: Positive = 1.0
+
+
+class RolloutSettings(Section):
+    """How answers are sampled in training."""
+
+    engine: Literal["embedded"] = "embedded"
+    n: Count | None = None
+    waves: tuple[Count, ...] | None = None
+    stop_right: Count = 2
+    keep_per_group: Count | None = None
+    temperature: Positive = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Whole = 0
+    max_new_tokens: Count = 1024
+    memory_budget: Annotated[int, Field(ge=1 << 20)] = 1 << 30  # bytes that one wave may add
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Group sizes after each wave; one wave for a fixed width."""
+        return self.waves if self.waves is not None else (self.n or 0,)
+
+    @property
+    def widest(self) -> int:
+        """The largest group a prompt can get."""
+        return self.totals[-1]
+
+
+class AdvantageSettings(Section):
+    """From rewards to advantages: see brorl.algo.advantages."""
+
+    estimator: Literal["reinforce_plus_plus_baseline", "grpo", "dr_grpo", "rloo"] = (
+        "reinforce_plus_plus_baseline"
+    )
+    normalise: (
+        Literal["trajectory", "trajectory_unbiased", "token", "token_unbiased", "none"] | None
+    ) = None
+
+    @property
+    def scaling(self) -> str:
+        """`normalise` with its default: over trajectories for reinforce_plus_plus_baseline."""
+        if self.normalise is not None:
+            return self.normalise
+        return "trajectory" if self.estimator == "reinforce_plus_plus_baseline" else "none"
+
+
+class DynamicSamplingSettings(Section):
+    """Keep only groups whose answers disagree; ask for more prompts until there are enough."""
+
+    enable: bool = True
+    metric: Literal["score", "accuracy"] = "score"
+    max_gen_batches: Count = 10
+    on_exhausted: Literal["train", "skip", "stop"] = "train"
+    oversample: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 3.0
+    surplus: Literal["drop", "carry"] = "drop"
+    max_empty_steps: Count = 10
+
+
+class TisSettings(Section):
+    """Correction for an engine whose log-probs differ from the trainer's."""
+
+    type: Literal["none", "tis", "icepop", "seq-mask-tis"] = "none"
+    cap: Positive = 2.0
+    min: NotNegative = 0.0
+
+
+class RefSettings(Section):
+    """When the reference policy becomes the current one. Needs kl_coef > 0."""
+
+    reset_every: Count | None = None  # steps
+    reset_on: tuple[Literal["stall", "kl_spike"], ...] = ()
+    stall_evals: Count = 3  # held-out evaluations without a better one
+    kl_spike: Positive = 0.5  # nats per token
+    reset_optimizer: bool = False
+
+
+class OptimizerSettings(Section):
+    """AdamW, decoupled weight decay."""
+
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    eps: Positive = 1e-8
+    weight_decay: NotNegative = 0.0
+    grad_clip: Positive = 1.0
+
+
+class LengthPenaltySettings(Section):
+    """The scheduled cosine length term of ProRL v2: on for some steps, off for the rest."""
+
+    enable: bool = False
+    max: Finite = 0.0
+    min: Finite = -1.0
+    weight: Finite = 1.0
+    on_steps: Count = 100
+    off_steps: Whole = 500
+
+
+class OverlongSettings(Section):
+    """What truncation costs: DAPO's soft buffer, or the factor of stop-properly, not both."""
+
+    buffer: Count | None = None  # tokens
+    factor: NotNegative = 1.0
+    stop_properly: Annotated[float, Field(ge=-1, le=1)] | None = None
+
+
+class EvalSettings(Section):
+    """Held-out evaluation, sampled with streams of its own; never taken from `rollout`."""
+
+    samples: Count = 16
+    temperature: NotNegative = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Whole = 0
+    max_new_tokens: Count | None = None  # default: the training limit
+    problems: Count | None = None  # default: all held-out problems
+
+
+class RecordSettings(Section):
+    """Which tokens rollouts/*.parquet keeps."""
+
+    tokens: Literal["all", "kept", "none"] = "all"
+
+
+class RewardSettings(Section):
+    """Which score the update sees; the true score is always recorded beside it."""
+
+    source: Literal["ground_truth", "random", "format", "incorrect", "majority", "proxy"] = (
+        "ground_truth"
+    )
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class InitSettings(Section):
+    """Start a new phase from an older run: named parts only, everything else fresh."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    from_: str | None = Field(default=None, alias="from")
+    restore: tuple[Literal["weights", "optimizer", "reference"], ...] = ("weights",)
+
+
+class GradingSettings(Section):
+    """The pool of grader processes."""
+
+    workers: Whole | None = None  # default: 0 for verifiers that only compare, else the cores
+    deadline_s: Positive = 10.0
+
+
+class TrainSettings(Section):
+    """One run. Fields without a default are the ones a recipe must think about."""
+
+    name: str | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    model: ModelSettings = ModelSettings()
+    task: dict[str, Any] | None = None
+    data: DataSettings = DataSettings()
+    reward: RewardSettings = RewardSettings()
+    warmstart: WarmstartSettings | None = None
+    init: InitSettings = InitSettings()
+
+    rollout: RolloutSettings
+    prompts_per_step: Count
+    num_minibatches: Count
+    advantage: AdvantageSettings = AdvantageSettings()
+    dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
+    clip_ratio_low: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    clip_ratio_high: NotNegative = 0.28
+    clip_ratio_c: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
+    loss_agg_mode: Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"] = "token-mean"
+    tis: TisSettings = TisSettings()
+    reuse_engine_logprobs: bool | None = None
+    kl_coef: NotNegative = 0.0
+    kl_estimator: Literal["k1", "k2", "k3"] = "k2"
+    ref: RefSettings = RefSettings()
+    length_penalty: LengthPenaltySettings = LengthPenaltySettings()
+    overlong: OverlongSettings = OverlongSettings()
+
+    lr: Positive
+    lr_scaling: Literal["none", "sqrt", "linear"] = "none"
+    lr_base_samples: Count | None = None
+    lr_schedule: Literal["constant", "cosine"] = "constant"
+    lr_warmup_updates: Whole = 0
+    lr_decay_updates: Count | None = None  # cosine: updates until lr_floor, warm-up included
+    lr_floor: Share = 0.0  # cosine: of lr
+    optimizer: OptimizerSettings = OptimizerSettings()
+    micro_batch_tokens: Count = 16384
+
+    steps: Whole
+    eval_every: Count | None = None
+    eval: EvalSettings = EvalSettings()
+    save_every: Count = 10
+    keep_checkpoints: Count = 3
+    logger: tuple[Literal["console", "tensorboard", "wandb"], ...] = ("console", "tensorboard")
+    record: RecordSettings = RecordSettings()
+    grading: GradingSettings = GradingSettings()
+    run_dir: str | None = None
+    threads: Count | None = None  # torch threads; default: the cores of the machine
+
+    @property
+    def samples_per_step(self) -> int:
+        """Kept samples a step aims at with the widest groups: prompts_per_step · n."""
+        return self.prompts_per_step * min(
+            self.rollout.widest, self.rollout.keep_per_group or self.rollout.widest
+        )
+
+    @property
+    def lr_scale(self) -> float:
+        """sqrt(B / B_base), B / B_base or 1: Krizhevsky 2014, arXiv:1404.5997; BroRL sec. 3."""
+        if self.lr_scaling == "none" or self.lr_base_samples is None:
+            return 1.0
+        ratio = self.samples_per_step / self.lr_base_samples
+        return math.sqrt(ratio) if self.lr_scaling == "sqrt" else ratio
+
+    @property
+    def reuses_engine_logprobs(self) -> bool:
+        """Whether the engine's log-probs serve as the old ones; settled where it is not set.
+
+        The embedded engine samples with the trainer's own weights and precision, so the two
+        are the same numbers up to float error, unless a correction between them is asked for.
+        """
+        if self.reuse_engine_logprobs is not None:
+            return self.reuse_engine_logprobs
+        return self.tis.type == "none"
+
+    @model_validator(mode="after")
+    def _contradictions(self) -> Self:
+        for problem in _contradictions(self):
+            raise ValueError(problem)
+        return self
+
+
+def _contradictions(s: TrainSettings) -> list[str]:
+    """Everything that two settings say against each other, in the words of the user's keys."""
+    found = []
+    r = s.rollout
+    if (r.n is None) == (r.waves is None):
+        found.append("rollout: set either rollout.n (fixed width) or rollout.waves (adaptive)")
+        return found
+    if r.n is not None and r.n < 2:
+        found.append(f"rollout.n is {r.n}: a group baseline needs at least 2 rollouts a prompt")
+    if r.waves is not None:
+        if any(b <= a for a, b in zip(r.waves, r.waves[1:], strict=False)):
+            found.append(f"rollout.waves are totals and must grow, got {list(r.waves)}")
+        if r.waves[0] < 2:
+            found.append(f"rollout.waves must begin with at least 2, got {r.waves[0]}")
+        if r.stop_right > r.waves[0]:
+            found.append(
+                f"rollout.stop_right is {r.stop_right}, more than the first wave of {r.waves[0]}"
+            )
+        if s.advantage.estimator == "rloo":
+            found.append(
+                "rollout.waves: rloo leaves one out of equal groups; use another estimator"
+            )
+        if not s.dynamic_sampling.enable:
+            found.append("rollout.waves need dynamic_sampling.enable: unsolved groups are dropped")
+    if r.keep_per_group is not None and r.keep_per_group < 2:
+        found.append(f"rollout.keep_per_group must be at least 2, got {r.keep_per_group}")
+    if r.top_p < 1 or r.top_k:
+        found.append(
+            f"rollout.top_p={r.top_p}, top_k={r.top_k}: training needs the full distribution, "
+            "since log-probs are taken over the full vocabulary; set top_p=1 and top_k=0"
+        )
+    if s.task is not None and s.data.train is not None:
+        found.append("task and data.train exclude each other; add task=null to use own data")
+    if s.task is None and s.data.train is None:
+        found.append("nothing to train on: set task.name or data.train=FILE")
+    if s.task is None and s.warmstart is not None:
+        found.append("warmstart needs a task with worked answers; add warmstart=null")
+    if s.model.path is None and s.model.shape is None:
+        found.append("no policy: set model.path (a folder or a hub name), or model.shape")
+    if s.model.path is not None and s.warmstart is not None:
+        found.append("warmstart is for a new tiny policy; with model.path add warmstart=null")
+    if s.clip_ratio_high < s.clip_ratio_low:
+        found.append(
+            f"clip_ratio_high must be at least clip_ratio_low, got {s.clip_ratio_high} "
+            f"and {s.clip_ratio_low}"
+        )
+    if s.lr_scaling != "none" and s.lr_base_samples is None:
+        found.append(f"lr_scaling={s.lr_scaling} needs lr_base_samples, the batch lr was tuned at")
+    if s.lr_scaling == "none" and s.lr_base_samples is not None:
+        found.append("lr_base_samples is set but lr_scaling is none: it would be ignored")
+    if (s.lr_schedule == "cosine") != (s.lr_decay_updates is not None):
+        found.append("lr_schedule=cosine and lr_decay_updates belong together; set both or neither")
+    if s.lr_decay_updates is not None and s.lr_decay_updates <= s.lr_warmup_updates:
+        found.append("lr_decay_updates must exceed lr_warmup_updates")
+    if s.samples_per_step < s.num_minibatches:
+        found.append(
+            f"num_minibatches={s.num_minibatches} needs as many samples, a step has "
+            f"{s.samples_per_step}"
+        )
+    if s.kl_coef == 0 and (s.ref.reset_every or s.ref.reset_on):
+        found.append("ref.reset_* without kl_coef > 0: there is no reference policy to reset")
+    if s.reuse_engine_logprobs and s.tis.type != "none":
+        found.append(
+            f"reuse_engine_logprobs with tis.type={s.tis.type}: the correction would always be 1"
+        )
+    if s.tis.min > s.tis.cap:
+        found.append(f"tis.min must not exceed tis.cap, got {s.tis.min} and {s.tis.cap}")
+    if s.overlong.buffer is not None:
+        if s.overlong.stop_properly is not None:
+            found.append("overlong.buffer and overlong.stop_properly exclude each other")
+        if s.overlong.buffer > r.max_new_tokens:
+            found.append(
+                f"overlong.buffer={s.overlong.buffer} exceeds rollout.max_new_tokens="
+                f"{r.max_new_tokens}"
+            )
+    if s.eval.temperature == 0 and s.eval.samples > 1:
+        found.append(f"eval.temperature=0 is greedy: {s.eval.samples} samples would be equal")
+    if "restore" in s.init.model_fields_set and s.init.from_ is None:
+        found.append("init.restore without init.from: nothing to restore from")
+    if s.advantage.estimator != "reinforce_plus_plus_baseline" and s.advantage.normalise:
+        found.append(
+            f"advantage.normalise belongs to reinforce_plus_plus_baseline, not to "
+            f"{s.advantage.estimator}"
+        )
+    return found

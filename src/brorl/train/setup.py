@@ -1,0 +1,269 @@
+"""Build what a run needs, cheapest checks first: settings, data, model, and only then a folder."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from brorl.algo.schedules import cosine_factor, warmup_factor
+from brorl.errors import ConfigError, DataError, PolicyError
+from brorl.policy.load import check_length, load_policy, tiny_policy
+from brorl.policy.model import Policy
+from brorl.policy.tiny import TinyShape
+from brorl.rollout.embedded import EmbeddedEngine
+from brorl.seeds import derive_seed
+from brorl.tasks.build import build_task
+from brorl.tasks.problem import Problem, Task
+from brorl.train.checkpoint import (
+    Checkpoint,
+    find_checkpoint,
+    load_carried,
+    load_optimizer,
+    open_checkpoint,
+)
+from brorl.train.collect import Collector
+from brorl.train.environment import data_hash
+from brorl.train.grading import GradingDesk, true_score
+from brorl.train.prompts import PromptSource
+from brorl.train.reference import Reference, ResetRule
+from brorl.train.settings import TrainSettings
+from brorl.train.step import Learner
+from brorl.verify.pool import GraderPool
+
+
+@dataclass
+class Data:
+    """The task and its problems."""
+
+    task: Task
+    train: Sequence[Problem]
+    heldout: Sequence[Problem]
+
+    @property
+    def fingerprint(self) -> dict[str, object]:
+        """For environment.json: a resumed run must find the same data."""
+        return {
+            "task": self.task.name,
+            "train_problems": len(self.train),
+            "heldout_problems": len(self.heldout),
+            "sha256": data_hash([*self.train, *self.heldout]),
+        }
+
+
+@dataclass
+class Workbench:
+    """Everything a running run holds.
+
+    Attributes:
+        best: (step, pass@1) of the best held-out evaluation so far.
+        totals: samples and seconds over the whole run, earlier sessions included.
+        empty_steps: steps in a row without an update.
+    """
+
+    settings: TrainSettings
+    data: Data
+    policy: Policy
+    learner: Learner
+    collector: Collector
+    pool: GraderPool
+    reset_rule: ResetRule
+    step: int = 0
+    best: tuple[int, float] | None = None
+    empty_steps: int = 0
+    totals: dict[str, float] = field(default_factory=dict)
+
+    def lr(self, updates: int) -> float:
+        """The learning rate of an update, batch rule, warm-up and decay included."""
+        s = self.settings
+        rate = s.lr * s.lr_scale * warmup_factor(updates, warmup=s.lr_warmup_updates)
+        if s.lr_decay_updates is not None:
+            rate *= cosine_factor(
+                updates, start=s.lr_warmup_updates, total=s.lr_decay_updates, floor=s.lr_floor
+            )
+        return rate
+
+
+def set_threads(settings: TrainSettings, recorded: int | None) -> None:
+    """Threads of torch: as set, else as the run began, else the machine's cores."""
+    torch.set_num_threads(settings.threads or recorded or os.cpu_count() or 1)
+
+
+def read_data(settings: TrainSettings) -> Data:
+    """The task and its problems. Raises ConfigError or DataError."""
+    own = settings.data.model_dump() if settings.data.train else {}
+    task = build_task(settings.task or {}, own)
+    train, heldout = task.problems("train"), task.problems("eval")
+    if not train:
+        raise DataError(f"task {task.name}: no training problem is left after the checks")
+    if settings.eval.problems is not None:
+        heldout = heldout[: settings.eval.problems]
+    return Data(task, train, heldout)
+
+
+def device_of(settings: TrainSettings) -> str:
+    """The device that settings name; auto takes CUDA where there is one, else the CPU."""
+    named = settings.model.device
+    if named == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(named)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise ConfigError(f"model.device: {named!r} cannot be used here: {reason}") from error
+    return named
+
+
+def open_policy(settings: TrainSettings, data: Data, checkpoint: Path | None) -> Policy:
+    """The policy from a checkpoint, from model.path, or a new tiny one; prompts must fit it."""
+    m, limit = settings.model, settings.rollout.max_new_tokens
+    device = device_of(settings)
+    if checkpoint is not None:
+        policy = load_policy(
+            str(checkpoint), revision=None, dtype=m.dtype, device=device, trained_length=limit + 1
+        )
+    elif m.path is not None:
+        policy = load_policy(
+            m.path, revision=m.revision, dtype=m.dtype, device=device, trained_length=limit + 1
+        )
+    elif m.shape is not None:
+        shape = TinyShape(**m.shape.model_dump(exclude={"vocabulary"}))
+        seed = derive_seed(settings.seed, "model")
+        policy = tiny_policy(shape, seed=seed, device=device, trained_length=limit + 1)
+        if m.shape.vocabulary != policy.vocabulary:
+            raise ConfigError(
+                f"model.shape.vocabulary is {m.shape.vocabulary}, the character tokenizer of a "
+                f"tiny policy has {policy.vocabulary}"
+            )
+    else:
+        raise ConfigError("no policy: set model.path or model.shape")
+    _check_prompts(policy, data, limit, settings)
+    return policy
+
+
+def _check_prompts(policy: Policy, data: Data, limit: int, settings: TrainSettings) -> None:
+    """Refuse prompts that are too long, or hold what the tokenizer cannot spell."""
+    eval_limit = settings.eval.max_new_tokens or limit
+    for problems, new_tokens in ((data.train, limit), (data.heldout, eval_limit)):
+        for problem in problems:
+            try:
+                check_length(policy, len(policy.encode(problem.prompt)) + new_tokens)
+            except PolicyError as error:
+                raise DataError(f"problem {problem.id}: {error}") from error
+
+
+def assemble(
+    settings: TrainSettings,
+    data: Data,
+    policy: Policy,
+    pool: GraderPool,
+    checkpoint: Checkpoint | None,
+) -> Workbench:
+    """Join the parts, and restore their state where there is a checkpoint of this run."""
+    updates = int(checkpoint.state["updates"]) if checkpoint else 0
+    engine = EmbeddedEngine(
+        policy, memory_budget=settings.rollout.memory_budget, policy_version=updates
+    )
+    o = settings.optimizer
+    optimizer = torch.optim.AdamW(
+        policy.model.parameters(),
+        lr=settings.lr,
+        betas=(o.beta1, o.beta2),
+        eps=o.eps,
+        weight_decay=o.weight_decay,
+    )
+    reference = Reference(policy, 0) if settings.kl_coef > 0 else None
+    source = PromptSource(data.train, settings.seed, settings.data.solved_weight)
+    desk = GradingDesk(policy, pool, data.task.verifier, true_score)
+    bench = Workbench(
+        settings,
+        data,
+        policy,
+        Learner(policy, optimizer, engine, reference, updates),
+        Collector(settings, source, engine, desk, policy),
+        pool,
+        ResetRule(settings.ref),
+    )
+    if checkpoint is not None:
+        _restore(bench, checkpoint)
+    elif settings.init.from_ is not None:
+        _begin_from(bench, settings)
+    return bench
+
+
+def state_of(bench: Workbench) -> dict[str, object]:
+    """Plain values of a checkpoint; weights, optimizer and carried groups lie beside them."""
+    rule = bench.reset_rule
+    return {
+        "updates": bench.learner.updates,
+        "source": bench.collector.source.state(),
+        "pass_rate": bench.collector.state(),
+        "reset": {
+            "last": rule.last,
+            "best": None if rule.best == float("-inf") else rule.best,
+            "stale_evals": rule.stale_evals,
+        },
+        "reference_step": bench.learner.reference.step if bench.learner.reference else None,
+        "best": list(bench.best) if bench.best else None,
+        "empty_steps": bench.empty_steps,
+        "totals": bench.totals,
+    }
+
+
+def init_folder(settings: TrainSettings) -> Path | None:
+    """The checkpoint that init.from names, verified; None where it names none."""
+    if settings.init.from_ is None:
+        return None
+    return open_checkpoint(find_checkpoint(Path(settings.init.from_))).folder
+
+
+def _restore(bench: Workbench, checkpoint: Checkpoint) -> None:
+    state = checkpoint.state
+    load_optimizer(checkpoint, bench.learner.optimizer)
+    bench.collector.source.restore(state["source"])
+    bench.collector.pass_rate.kept = float(state["pass_rate"]["kept"])
+    bench.collector.pass_rate.generated = float(state["pass_rate"]["generated"])
+    problems = {p.id: p for p in bench.data.train}
+    bench.collector.carried = load_carried(checkpoint, problems)
+    reset = state["reset"]
+    bench.reset_rule.last = int(reset["last"])
+    bench.reset_rule.best = float("-inf") if reset["best"] is None else float(reset["best"])
+    bench.reset_rule.stale_evals = int(reset["stale_evals"])
+    _restore_reference(bench, checkpoint, int(state["reference_step"] or 0))
+    bench.step = checkpoint.step
+    bench.best = (int(state["best"][0]), float(state["best"][1])) if state["best"] else None
+    bench.empty_steps = int(state["empty_steps"])
+    bench.totals = {str(k): float(v) for k, v in state["totals"].items()}
+
+
+def _restore_reference(bench: Workbench, checkpoint: Checkpoint, step: int) -> None:
+    reference = bench.learner.reference
+    if reference is None:
+        return
+    if checkpoint.reference is None:
+        raise DataError(f"{checkpoint.folder}: kl_coef > 0 but it holds no reference policy")
+    m = bench.settings.model
+    old = load_policy(
+        str(checkpoint.reference),
+        revision=None,
+        dtype=m.dtype,
+        device=device_of(bench.settings),
+        trained_length=1,
+    )
+    reference.reset(old, step)
+
+
+def _begin_from(bench: Workbench, settings: TrainSettings) -> None:
+    """A new phase: what init.restore names beyond the weights, counters fresh."""
+    checkpoint = open_checkpoint(find_checkpoint(Path(settings.init.from_ or "")))
+    if "optimizer" in settings.init.restore:
+        load_optimizer(checkpoint, bench.learner.optimizer)
+        o = settings.optimizer
+        for group in bench.learner.optimizer.param_groups:  # moments are old, settings are new
+            group.update(betas=(o.beta1, o.beta2), eps=o.eps, weight_decay=o.weight_decay)
+    if "reference" in settings.init.restore:
+        if bench.learner.reference is None:
+            raise ConfigError("init.restore names reference, but kl_coef is 0: there is none")
+        _restore_reference(bench, checkpoint, 0)
