@@ -11,6 +11,7 @@ from brorl.stats.intervals import (
     bootstrap_interval,
     bootstrap_means,
     mean_interval,
+    strata_interval,
     wilson,
 )
 
@@ -97,6 +98,29 @@ def test_wilson_matches_scipy(successes):
     assert wilson(successes, 40, level=0.9)[1:] == pytest.approx(tuple(want), abs=1e-12)
 
 
+def test_strata_by_hand():
+    """Groups (0, 1) and (0.2, 0.4): means 0.5 and 0.3, variances of means 0.25 and 0.01, so the
+    value is 0.4, SE = sqrt(0.26)/2 = 0.254951, df = 0.26**2 / (0.0625 + 0.0001) = 1.079872."""
+    got = strata_interval([[0, 1], [0.2, 0.4]], level=0.5)
+    half = stats.t.ppf(0.75, 0.26**2 / 0.0626) * np.sqrt(0.26) / 2
+    assert got == pytest.approx((0.4, 0.4 - half, 0.4 + half))
+    assert strata_interval([[0.5] * 3, [1.0] * 2], level=0.9) == (0.75, 0.75, 0.75)
+
+
+def test_strata_cover_the_mean_of_group_means():
+    """Statistical: sizes 20 and 200 with means 0.3 and 0.8; 1,500 rounds, 4 standard errors. The
+    pooled mean is 0.75 and must not be what is covered."""
+    rng, hits = generator(8, "strata"), 0
+    for _ in range(1500):
+        groups = [
+            rng.binomial(16, rng.beta(3 * m, 3 * (1 - m), k)) / 16
+            for m, k in ((0.3, 20), (0.8, 200))
+        ]
+        got = strata_interval(groups, level=0.95)
+        hits += got.low <= 0.55 <= got.high
+    assert abs(hits / 1500 - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 1500)
+
+
 def test_bootstrap_has_the_exact_moments():
     """Statistical: over resamples the mean is the mean and the variance is sum (x-m)**2 / K**2.
     4 standard errors: sd/sqrt(R) of the mean, about sqrt(2/R) of the variance."""
@@ -166,6 +190,8 @@ def test_band_of_a_constant_column_has_no_width():
         (lambda: mean_interval([0.5, 1.5], level=0.95), "got 1.5 at index 1"),
         (lambda: mean_interval([float("nan")], level=0.95), "got nan at index 0"),
         (lambda: mean_interval([0.5], level=95), "0.95 for 95 %: got 95"),
+        (lambda: strata_interval([[0.5, 1], [1]], level=0.95), r"got sizes \[2, 1\]"),
+        (lambda: strata_interval([], level=0.95), r"got sizes \[\]"),
         (lambda: wilson(3, 2, level=0.95), "got 3, 2"),
         (lambda: wilson(0, 0, level=0.95), "got 0, 0"),
         (lambda: bootstrap_means([], resamples=9, seed=0), r"K >= 1, got shape \[0\]"),

@@ -6,6 +6,7 @@ so n samples of K problems are K observations, never n·K. docs/statistics.md ha
 coverage.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -89,6 +90,38 @@ def _score_interval(m: float, n: float, z: float) -> tuple[float, float]:
     half = z * shrink * float(np.sqrt(m * (1 - m) / n + z * z / (4 * n * n)))
     # Rounding alone may put an end on the wrong side of 0, 1 or m itself.
     return max(0.0, min(centre - half, m)), min(1.0, max(centre + half, m))
+
+
+def strata_interval(groups: Sequence[ArrayLike], *, level: float) -> Interval:
+    """Interval for the mean of group means, the groups fixed and their problems drawn.
+
+        value = mean over G of mean_g,   SE**2 = sum over G of s_g**2 / K_g / G**2
+
+    with Student's t on Satterthwaite's degrees of freedom, cut to [0, 1]. For the mean over
+    tasks or benchmarks, where a large one must not weigh more than a small one.
+
+    Args:
+        groups: G >= 1 vectors of scores in [0, 1], each with at least 2 problems.
+        level: nominal coverage in (0, 1).
+
+    Raises:
+        ShapeError: no group, one with fewer than 2 problems, a score outside [0, 1].
+
+    Source:
+        stratified means: Cochran 1977, Sampling Techniques, sec. 5.4.
+    """
+    _check_level(level)
+    scores = [unit_scores(group) for group in groups]
+    if not scores or min(x.size for x in scores) < 2:
+        sizes = [x.size for x in scores]
+        raise ShapeError(f"need groups of at least 2 problems each, got sizes {sizes}")
+    value = float(np.mean([x.mean() for x in scores]))
+    parts = np.array([x.var(ddof=1) / x.size for x in scores])
+    if not parts.any():
+        return Interval(value, value, value)
+    df = parts.sum() ** 2 / (np.square(parts) / [x.size - 1 for x in scores]).sum()
+    half = float(stats.t.ppf(0.5 + level / 2, df) * np.sqrt(parts.sum())) / len(scores)
+    return Interval(value, max(0.0, value - half), min(1.0, value + half))
 
 
 def wilson(successes: int, trials: int, *, level: float) -> Interval:
