@@ -97,7 +97,7 @@ class Console:
 
 
 def step_line(m: Mapping[str, Any]) -> str:
-    """One line a step: reward, groups solved by none, some and all, pass rate, entropy, lr, time."""
+    """One line: reward, groups solved by none, some, all, pass rate, entropy, lr, time."""
     times = [m.get(f"time/{phase}") or 0.0 for phase in ("generate", "grade", "update", "eval")]
     whole = sum(times) + (m.get("time/other") or 0.0)
     rate = m["samples/generated"] / whole if whole else 0.0

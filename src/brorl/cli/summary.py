@@ -1,4 +1,4 @@
-"""The table at the end of a run: before and after, samples, seconds by phase, where the report is."""
+"""The table at the end of a run: before, after, samples, seconds by phase, the report."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from brorl.errors import DataError, Interrupted
+from brorl.policy.model import Policy
 from brorl.record.evals import cut_evals
 from brorl.record.metrics import cut_metrics, read_metrics
 from brorl.record.rollouts import cut_rollouts
 from brorl.record.rundir import CONFIG, ENVIRONMENT, RunLock, create_run, free_name, require_run
+from brorl.report.run import write_report
 from brorl.train.checkpoint import (
     Checkpoint,
     checkpoint_path,
@@ -19,7 +21,7 @@ from brorl.train.checkpoint import (
     open_checkpoint,
     sweep_leftovers,
 )
-from brorl.train.environment import environment
+from brorl.train.environment import changes, environment
 from brorl.train.loggers import open_loggers
 from brorl.train.loop import Loop, StopFlag
 from brorl.train.progress import Progress, Silence
@@ -27,7 +29,6 @@ from brorl.train.recipe import dump_settings, load_recipe, load_settings
 from brorl.train.settings import TrainSettings
 from brorl.train.setup import (
     Data,
-    Workbench,
     assemble,
     init_folder,
     open_policy,
@@ -93,25 +94,25 @@ def _start(settings: TrainSettings, progress: Progress) -> dict[str, Any]:
     run = run_path(settings)
     set_threads(settings, None)
     data = read_data(settings)
-    folder = init_folder(settings)
-    policy = open_policy(settings, data, folder)
+    policy = open_policy(settings, data, init_folder(settings))
     record = environment(policy, settings.model.revision, data.fingerprint)
     create_run(
         run, {CONFIG: dump_settings(settings), ENVIRONMENT: json.dumps(record, indent=1) + "\n"}
     )
     progress.note(f"run {run}")
-    return _run(run, settings, data, None, progress)
+    with RunLock(run):
+        return _run(run, settings, data, None, progress)
 
 
 def _go_on(run: Path, settings: TrainSettings, progress: Progress) -> dict[str, Any]:
-    with RunLock(run):  # taken again by _run; here it guards the clean-up
-        recorded = json.loads((run / ENVIRONMENT).read_text())
-        set_threads(settings, int(recorded["threads"]))
+    recorded = json.loads((run / ENVIRONMENT).read_text())
+    set_threads(settings, int(recorded["threads"]))
+    with RunLock(run):
         checkpoint = newest_checkpoint(run, progress)
         last = checkpoint.step if checkpoint else -1
-        if checkpoint is not None and checkpoint.step >= settings.steps:
-            progress.note(f"{run} is finished: {checkpoint.step} steps are done")
-            return result_of(run, checkpoint.step)
+        if last >= settings.steps:
+            progress.note(f"{run} is finished: {last} steps are done")
+            return _finish(run, last, progress)
         data = read_data(settings)
         if recorded["data"]["sha256"] != data.fingerprint["sha256"]:
             raise DataError(
@@ -122,7 +123,7 @@ def _go_on(run: Path, settings: TrainSettings, progress: Progress) -> dict[str, 
         cut_metrics(run, last)
         cut_rollouts(run, last)
         cut_evals(run, last)
-    return _run(run, settings, data, checkpoint, progress)
+        return _run(run, settings, data, checkpoint, progress)
 
 
 def _run(
@@ -132,29 +133,26 @@ def _run(
     checkpoint: Checkpoint | None,
     progress: Progress,
 ) -> dict[str, Any]:
+    """Everything after the door: warm start, parts, loop, report. The caller holds the lock."""
     stop = StopFlag()
     with ExitStack() as stack:
-        stack.enter_context(RunLock(run))
         stack.enter_context(stop.listening(progress.note))
         source = checkpoint.folder if checkpoint else init_folder(settings)
         if source is None and settings.warmstart is not None:
             source = _warm(settings, data, stop, progress)
         policy = open_policy(settings, data, source)
         if checkpoint is not None:
-            _say_changes(run, environment(policy, settings.model.revision, {}), progress)
+            _say_changes(run, policy, progress)
         pool = stack.enter_context(grader_pool(settings, data))
         bench = assemble(settings, data, policy, pool, checkpoint)
         loggers = [stack.enter_context(closing(x)) for x in open_loggers(run, settings)]
         Loop(run, bench, loggers, progress, stop).run()
-        return _finish(run, bench, progress)
+        return _finish(run, bench.step, progress)
 
 
-def _finish(run: Path, bench: Workbench, progress: Progress) -> dict[str, Any]:
-    from brorl.report.run import write_report
-
-    path = write_report(run)
-    progress.note(f"report {path}")
-    return result_of(run, bench.step)
+def _finish(run: Path, steps: int, progress: Progress) -> dict[str, Any]:
+    progress.note(f"report {write_report(run)}")
+    return result_of(run, steps)
 
 
 def _warm(settings: TrainSettings, data: Data, stop: StopFlag, progress: Progress) -> Path:
@@ -173,6 +171,17 @@ def _warm(settings: TrainSettings, data: Data, stop: StopFlag, progress: Progres
     if rate is None:
         progress.note(f"warm start taken from {folder}")
     return folder
+
+
+def _say_changes(run: Path, policy: Policy, progress: Progress) -> None:
+    """Name what keeps the rest of the run from being bit-identical to an unstopped one."""
+    recorded = json.loads((run / ENVIRONMENT).read_text())
+    differing = changes(recorded, environment(policy, None, {}))
+    if differing:
+        progress.note(
+            "resumed on other ground, so not bit for bit as if never stopped: "
+            + "; ".join(differing)
+        )
 
 
 def grader_pool(settings: TrainSettings, data: Data) -> GraderPool:

@@ -76,8 +76,8 @@ def save_checkpoint(
         if aside.exists():
             remove_tree(aside)
         raise RunError(
-            f"checkpoint of step {step} could not be written to {folder}: {error.strerror or error}; "
-            "earlier checkpoints are intact"
+            f"checkpoint of step {step} could not be written to {folder}: "
+            f"{error.strerror or error}; earlier checkpoints are intact"
         ) from error
     return folder
 

@@ -64,7 +64,7 @@ class Collected:
     carry: list[Group] = field(default_factory=list)
     rounds: int = 0
     found: int = 0
-    counts: OutcomeCounts = OutcomeCounts(0, 0, 0, 0, 0, 0, 0, 0)
+    counts: OutcomeCounts = field(default_factory=lambda: OutcomeCounts(*[0] * 8))
     escalated: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -110,7 +110,7 @@ class Collector:
         return out
 
     def _settle(self, step: int, out: Collected, target: int) -> None:
-        """Mark every group's fate; keep, carry or drop the surplus; act where there is too little."""
+        """Mark every group's fate; keep, carry or drop the surplus; act on a shortage."""
         s = self.settings.dynamic_sampling
         for group in out.fresh:
             group.mark(Fate.NO_SPREAD)
@@ -139,7 +139,7 @@ class Collector:
         return min(math.ceil(missing / self.pass_rate.value), most)
 
     def _sample(self, step: int, count: int, escalated: dict[int, int]) -> list[Group]:
-        """Draw `count` prompts and grow their groups wave by wave, all prompts of a wave at once."""
+        """Draw prompts and grow their groups wave by wave, all prompts of a wave at once."""
         groups = [self._open(step, draw) for draw in self.source.draw(count)]
         growing = groups
         for total in self.settings.rollout.totals:
@@ -211,5 +211,6 @@ def shortage(out: Collected, target: int) -> str:
     return (
         f"{len(out.kept)} of {target} groups had answers that disagree after {out.rounds} "
         f"generation batches; of {c.groups} groups {c.dropped_wrong} were all wrong, "
-        f"{c.dropped_right} all right, {c.dropped_flat} equal in part credit; mostly {most}: {advice}"
+        f"{c.dropped_right} all right, {c.dropped_flat} equal in part credit; mostly {most}: "
+        f"{advice}"
     )

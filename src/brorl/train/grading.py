@@ -7,7 +7,8 @@ from brorl.policy.model import Policy
 from brorl.rollout.engine import Completion
 from brorl.tasks.problem import Problem
 from brorl.train.groups import Group, Sample
-from brorl.verify.pool import GraderPool, Ticket
+from brorl.verify.pool import GraderPool
+from brorl.verify.pool_ledger import Ticket
 from brorl.verify.protocol import Verifier
 from brorl.verify.verdict import Verdict
 

@@ -30,17 +30,17 @@ class TensorBoardLogger:
         folder = run / "tensorboard"
         if folder.exists():
             shutil.rmtree(folder)
-        self._writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(folder))
         for metrics in read_metrics(run):
             self.log(metrics)
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         for name, value in metrics.items():
             if isinstance(value, int | float) and name != "step":
-                self._writer.add_scalar(name, value, metrics["step"])  # type: ignore[no-untyped-call]
+                self._writer.add_scalar(name, value, metrics["step"])
 
     def close(self) -> None:
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
 
 class WandbLogger:

@@ -102,4 +102,7 @@ class PromptSource:
         return bool(stream.random() >= self.solved_weight)
 
     def _shuffled(self) -> list[int]:
-        return generator(self.seed, "epoch", self.epoch).permutation(len(self.problems)).tolist()
+        order: list[int] = (
+            generator(self.seed, "epoch", self.epoch).permutation(len(self.problems)).tolist()
+        )
+        return order

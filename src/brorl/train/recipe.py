@@ -48,7 +48,7 @@ _Loader.add_implicit_resolver(
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    pairs = [(loader.construct_object(k, deep=True), v) for k, v in node.value]  # type: ignore[no-untyped-call]
+    pairs = [(loader.construct_object(k, deep=True), v) for k, v in node.value]
     seen = set()
     for key, _ in pairs:
         if not isinstance(key, str):
@@ -56,7 +56,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
         if key in seen:
             raise ConfigError(f"{key} is set twice")
         seen.add(key)
-    return {k: loader.construct_object(v, deep=True) for k, v in pairs}  # type: ignore[no-untyped-call]
+    return {k: loader.construct_object(v, deep=True) for k, v in pairs}
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
@@ -103,8 +103,8 @@ def load_settings(
     for dotted, value in pairs:
         if dotted.split(".")[0] not in allowed:
             raise ConfigError(
-                f"{dotted} may not change on resume, only {', '.join(allowed)}; to go on from these "
-                f"weights with other settings begin a run with init.from={config.parent}"
+                f"{dotted} may not change on resume, only {', '.join(allowed)}; to go on from "
+                f"these weights with other settings begin a run with init.from={config.parent}"
             )
         _set(values, dotted, value)
     return settings_from(values, where=str(config))

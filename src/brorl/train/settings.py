@@ -17,6 +17,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
+Normalise = Literal["trajectory", "trajectory_unbiased", "token", "token_unbiased", "none"]
+
+
 class Section(BaseModel):
     """Base of every section: frozen, and an unknown key is an error."""
 
@@ -114,12 +117,10 @@ class AdvantageSettings(Section):
     estimator: Literal["reinforce_plus_plus_baseline", "grpo", "dr_grpo", "rloo"] = (
         "reinforce_plus_plus_baseline"
     )
-    normalise: (
-        Literal["trajectory", "trajectory_unbiased", "token", "token_unbiased", "none"] | None
-    ) = None
+    normalise: Normalise | None = None
 
     @property
-    def scaling(self) -> str:
+    def scaling(self) -> Normalise:
         """`normalise` with its default: over trajectories for reinforce_plus_plus_baseline."""
         if self.normalise is not None:
             return self.normalise
@@ -388,6 +389,8 @@ def _contradictions(s: TrainSettings) -> list[str]:
         found.append(f"eval.temperature=0 is greedy: {s.eval.samples} samples would be equal")
     if "restore" in s.init.model_fields_set and s.init.from_ is None:
         found.append("init.restore without init.from: nothing to restore from")
+    if "weights" not in s.init.restore:
+        found.append(f"init.restore must name weights, got {list(s.init.restore)}")
     if s.advantage.estimator != "reinforce_plus_plus_baseline" and s.advantage.normalise:
         found.append(
             f"advantage.normalise belongs to reinforce_plus_plus_baseline, not to "

@@ -66,7 +66,10 @@ def rescore(policy: Policy, rows: Sequence[Row], s: TrainSettings) -> Correction
     Sets `old_logp` and `correction` of every row. Measured over the whole step before any
     split, since seq-mask-tis and the mismatch figures look at whole sequences.
     """
-    olds, engines, owners, scored = [], [], [], []
+    olds: list[Tensor] = []
+    engines: list[Tensor] = []
+    owners: list[Tensor] = []
+    scored: list[Row] = []
     for part in micro_batches(rows, s.micro_batch_tokens):
         micro = tensors(part, policy.device)
         logp_M = micro.score(policy, s.rollout.temperature).logp_M.cpu()
@@ -130,7 +133,7 @@ def update(
                 raise NonFiniteLoss(
                     f"the loss is {float(loss)} at update {updates_done + report.updates + 1}", part
                 )
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             if report.updates == 0:
                 engine = micro.flat([r.sample.completion.logprobs for r in micro.rows])
                 first_logp.append((scored.logp_M.detach(), engine))

@@ -69,7 +69,7 @@ def warm_start(
         for group in optimizer.param_groups:
             group["lr"] = s.lr * min(1.0, (step + 1) / (s.warmup_steps + 1))
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), s.grad_clip)
         optimizer.step()
         probes = (step + 1) % s.probe_every == 0 or step + 1 == s.steps
