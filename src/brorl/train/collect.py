@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from brorl.algo.filtering import GroupOutcomes, OutcomeCounts, group_outcomes, outcome_counts
+from brorl.algo.waves import samples_to_add
 from brorl.errors import RunError
 from brorl.policy.model import Policy
 from brorl.rollout.engine import Completion, Engine, Request, Sampling, check_counts
@@ -145,7 +146,8 @@ class Collector:
         for total in self.settings.rollout.totals:
             self._grow(growing, total)
             escalated[total] = escalated.get(total, 0) + len(growing)
-            growing = [g for g in growing if self._grows_on(g)]
+            if self.settings.rollout.waves is not None:
+                growing = [g for g in growing if self._grows_on(g)]
             if not growing:
                 break
         self.engine.forget([g.id for g in groups])
@@ -178,7 +180,11 @@ class Collector:
 
     def _grows_on(self, group: Group) -> bool:
         """One-sided: search on until `stop_right` right answers are found."""
-        return group.n_right < self.settings.rollout.stop_right
+        r = self.settings.rollout
+        more = samples_to_add(
+            group.n_right, len(group.samples), waves=r.totals, stop_right=r.stop_right
+        )
+        return more > 0
 
     def _filter(self, groups: list[Group]) -> list[bool]:
         if not self.settings.dynamic_sampling.enable:

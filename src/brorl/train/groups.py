@@ -88,6 +88,11 @@ class Group:
         counting = self.counting
         return sum(s.right for s in counting) / len(counting) if counting else 0.0
 
+    def before(self, totals: Sequence[int]) -> int:
+        """Counting answers before the last wave that was drawn; 0 where there was one wave."""
+        earlier = max((t for t in totals if t < len(self.samples)), default=0)
+        return sum(s.index < earlier for s in self.counting)
+
     def mark(self, fate: Fate) -> None:
         """Set the fate of every answer that still belongs to the group."""
         for sample in self.samples:

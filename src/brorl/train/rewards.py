@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from brorl.algo.advantages import advantages
+from brorl.algo.selection import cut_groups
 from brorl.algo.shaping import (
     cosine_length_term,
     length_term_active,
     overlong_penalty,
     stop_properly,
 )
+from brorl.algo.stopping import unbiased_baseline
 from brorl.rollout.engine import Stop
-from brorl.train.groups import Group, Sample
+from brorl.seeds import generator
+from brorl.train.groups import Fate, Group, Sample
 from brorl.train.settings import TrainSettings
 
 
@@ -45,18 +49,57 @@ def shape(groups: Sequence[Group], settings: TrainSettings, step: int) -> None:
         sample.shaped = reward
 
 
-def assign_advantages(groups: Sequence[Group], settings: TrainSettings) -> None:
-    """Set `advantage` of every answer of the kept groups, normalised over all of them at once."""
+def assign_advantages(groups: Sequence[Group], settings: TrainSettings, step: int) -> None:
+    """Set `advantage` of every answer of the kept groups, normalised over all of them at once.
+
+    With `keep_per_group` the groups are cut afterwards: advantages come from whole groups, and
+    answers that are cut lose theirs and are marked.
+    """
     rows: list[tuple[int, Sample]] = [(i, x) for i, g in enumerate(groups) for x in g.counting]
     if not rows:
         return
+    reward_B = torch.tensor([x.shaped for _, x in rows], dtype=torch.float64)
+    group_B = torch.tensor([i for i, _ in rows])
+    baseline_P = None
+    if settings.advantage.baseline == "unbiased":
+        baseline_P = unbiased_baseline(
+            reward_B,
+            torch.tensor([x.right for _, x in rows]),
+            group_B,
+            torch.tensor([g.before(settings.rollout.totals) for g in groups]),
+            stop_right=settings.rollout.stop_right,
+        )
     values = advantages(
-        torch.tensor([x.shaped for _, x in rows], dtype=torch.float64),
-        torch.tensor([i for i, _ in rows]),
+        reward_B,
+        group_B,
         torch.tensor([len(x.completion.tokens) for _, x in rows]),
         estimator=settings.advantage.estimator,
         normalise=settings.advantage.scaling,
-        baseline_P=None,
+        baseline_P=baseline_P,
     )
     for (_, sample), value in zip(rows, values.tolist(), strict=True):
-        sample.advantage = value
+        sample.advantage, sample.weight = value, 1.0
+    if settings.rollout.keep_per_group is not None:
+        _cut(rows, group_B, settings, step, settings.rollout.keep_per_group)
+
+
+def _cut(
+    rows: Sequence[tuple[int, Sample]],
+    group_B: Tensor,
+    settings: TrainSettings,
+    step: int,
+    keep: int,
+) -> None:
+    """Wide search, narrow update: take the advantage from all answers but `keep` of a group."""
+    answers: dict[str, int] = {}
+    answer_B = torch.tensor([answers.setdefault(x.answer, len(answers)) for _, x in rows])
+    keys_2B = torch.from_numpy(generator(settings.seed, "cut", step).random((2, len(rows))))
+    cut = cut_groups(
+        torch.tensor([x.right for _, x in rows]), answer_B, group_B, keys_2B, keep_per_group=keep
+    )
+    stands_for = dict(zip(cut.rows_K.tolist(), cut.weight_K.tolist(), strict=True))
+    for i, (_, sample) in enumerate(rows):
+        if i not in stands_for:
+            sample.advantage, sample.fate = None, Fate.CUT
+        elif settings.advantage.weight == "unbiased":
+            sample.weight = stands_for[i]

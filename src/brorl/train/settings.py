@@ -118,6 +118,8 @@ class AdvantageSettings(Section):
         "reinforce_plus_plus_baseline"
     )
     normalise: Normalise | None = None
+    baseline: Literal["group", "unbiased"] = "group"
+    weight: Literal["none", "unbiased"] = "none"
 
     @property
     def scaling(self) -> Normalise:
@@ -334,6 +336,19 @@ def _contradictions(s: TrainSettings) -> list[str]:
             )
         if not s.dynamic_sampling.enable:
             found.append("rollout.waves need dynamic_sampling.enable: unsolved groups are dropped")
+    if s.advantage.baseline == "unbiased" and (
+        r.waves is None or s.advantage.estimator in ("grpo", "rloo")
+    ):
+        found.append(
+            "advantage.baseline=unbiased corrects for stopping on success: it needs rollout.waves "
+            "and reinforce_plus_plus_baseline or dr_grpo"
+        )
+    if s.advantage.weight == "unbiased" and r.keep_per_group is None:
+        found.append("advantage.weight=unbiased weighs cut groups: it needs rollout.keep_per_group")
+    if r.keep_per_group is not None and r.keep_per_group > r.widest:
+        found.append(
+            f"rollout.keep_per_group={r.keep_per_group} exceeds the widest group of {r.widest}"
+        )
     if r.keep_per_group is not None and r.keep_per_group < 2:
         found.append(f"rollout.keep_per_group must be at least 2, got {r.keep_per_group}")
     if r.top_p < 1 or r.top_k:

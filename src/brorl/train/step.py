@@ -92,7 +92,7 @@ def train_step(
     shape([*collected.fresh, *(g for g in collected.kept if g.born != step)], settings, step)
 
     # 3. Centre on each group's mean and scale over the whole batch, before any split.
-    assign_advantages(collected.kept, settings)
+    assign_advantages(collected.kept, settings, step)
 
     # 4. Rows: each answer with its own tokens, log-probs and advantage.
     rows = rows_of(collected.kept)
@@ -101,11 +101,13 @@ def train_step(
         correction = rescore(learner.policy, rows, settings)
 
     # 5. Update: every mini-batch holds a slice of every group.
+    whole = [len(x.completion.tokens) for g in collected.kept for x in g.counting]
     report = update(
         learner.policy,
         learner.optimizer,
         minibatches(rows, settings.num_minibatches, settings.seed, step),
         settings,
+        whole_lengths=whole,
         reference=learner.reference,
         lr=lr,
         updates_done=learner.updates,

@@ -98,6 +98,7 @@ def update(
     batches: Sequence[Sequence[Row]],
     s: TrainSettings,
     *,
+    whole_lengths: Sequence[int],
     reference: Reference | None,
     lr: Callable[[int], float],
     updates_done: int,
@@ -110,6 +111,7 @@ def update(
         optimizer: over the policy's parameters.
         batches: mini-batches from `brorl.train.batch.minibatches`.
         s: settings.
+        whole_lengths: answer lengths of the kept groups before any cut.
         reference: None where kl_coef is 0.
         lr: learning rate of the update with a given number.
         updates_done: optimizer steps before this call.
@@ -122,8 +124,7 @@ def update(
     parameters = [p for p in policy.model.parameters() if p.requires_grad]
     first_logp: list[tuple[Tensor, Tensor]] = []
     for rows in batches:
-        lengths = torch.tensor([row.length for row in rows])
-        denominator = loss_denominator(lengths, loss_agg_mode=s.loss_agg_mode)
+        denominator = _denominator(rows, len(batches), whole_lengths, s)
         optimizer.zero_grad(set_to_none=True)
         for part in micro_batches(rows, s.micro_batch_tokens):
             micro = tensors(part, policy.device)
@@ -155,10 +156,25 @@ def update(
     return report
 
 
+def _denominator(
+    rows: Sequence[Row], n_batches: int, whole_lengths: Sequence[int], s: TrainSettings
+) -> float:
+    """What a mini-batch's loss is divided by.
+
+    Its own tokens or sequences; under unbiased cut weights its share of those of the whole
+    groups, since the weighted rows stand for them.
+    """
+    if s.advantage.weight == "unbiased":
+        lengths = torch.tensor(list(whole_lengths))
+        return loss_denominator(lengths, loss_agg_mode=s.loss_agg_mode) / n_batches
+    lengths = torch.tensor([row.length for row in rows])
+    return loss_denominator(lengths, loss_agg_mode=s.loss_agg_mode)
+
+
 def _loss(
     micro: Micro,
     scored: TokenLogprobs,
-    denominator: int,
+    denominator: float,
     s: TrainSettings,
     reference: Reference | None,
     report: UpdateReport,
