@@ -60,6 +60,24 @@ def test_json_contract_and_sign(files):
     assert back["difference"] == pytest.approx(-got["difference"])
 
 
+def not_json(name):
+    raise AssertionError(f"{name} is not JSON")
+
+
+def test_what_changed_beside_the_mean_is_in_the_json(files):
+    got = json.loads(call("base.json", "b1.json", "--json"), parse_constant=not_json)
+    shifts = {s["name"]: s for s in got["distribution"]["shifts"]}
+    assert shifts["pass@1"]["difference"]["value"] == pytest.approx(got["difference"])
+    assert set(got["distribution"]["pass@k"]) == {"1", "2", "4", "8", "16"}
+    assert got["distribution"]["crossing"]["k"] is None
+    assert got["distribution"]["moves"]["newly_by_chance"] > 0
+
+
+def test_an_evaluation_against_itself_is_still_json(files):
+    got = json.loads(call("base.json", "base.json", "--json"), parse_constant=not_json)
+    assert (got["difference"], got["effect_size"], got["p_value"]["t"]) == (0, 0, 1)
+
+
 def test_same_seed_same_bytes(files):
     assert call("base.json", "b1.json", "--json") == call("base.json", "b1.json", "--json")
 
@@ -78,6 +96,9 @@ def test_table_begins_with_the_claim(files):
     assert out.startswith("b1 scores higher than base on these 30 problems: +")
     assert "\nTests\n" in out
     assert "sign-flip p" in out
+    assert "\nBeside the mean: b1 against base\n" in out
+    assert "\nReach: pass@k of b1 minus base\n" in out
+    assert "The two curves do not cross" in out
 
 
 def test_pages(files):

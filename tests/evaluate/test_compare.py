@@ -243,7 +243,7 @@ def test_pairs_by_suite_and_id():
     """By hand: equal ids in two suites are two problems."""
     both = {"x": suite([problem("1", 1)]), "y": suite([problem("1", 4)])}
     paired = pair_arms(
-        arm("a", evaluation(both)), arm("b", evaluation(both)), metric_name="score", common=False
+        arm("a", evaluation(both)), arm("b", evaluation(both)), value=metric("score"), common=False
     )
     assert paired.a_SK.tolist() == [[0.25, 1.0]]
     assert [r.suite for r in paired.rows] == ["x", "y"]

@@ -48,6 +48,7 @@ def test_self_similarity_by_hand():
     assert got == pytest.approx(5 / 9)
     assert self_similarity(["x y"] * 4, n=2, most_pairs=100, seed=0) == 1.0
     assert self_similarity(["", ""], n=1, most_pairs=9, seed=0) == 1.0
+    assert self_similarity(["4", "5", "4"], n=3, most_pairs=9, seed=0) == pytest.approx(1 / 3)
     assert math.isnan(self_similarity(["alone"], n=1, most_pairs=9, seed=0))
 
 

@@ -32,7 +32,7 @@ def compare(
         bool, typer.Option("--common", help="Compare only the problems that all files have.")
     ] = False,
     draws: Annotated[int, typer.Option(help="Sign vectors of the permutation test.")] = 20_000,
-    seed: Annotated[int, typer.Option(help="Of the permutation test.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the permutation test and the bootstrap.")] = 0,
     html: Annotated[Path | None, typer.Option(help="Write a page with figures here.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the tables here.")] = None,
     as_json: Annotated[
@@ -46,6 +46,7 @@ def compare(
     from brorl.errors import ConfigError
     from brorl.evaluate import comparison_report
     from brorl.evaluate.compare import Knobs, compare_arms, correct_for_arms
+    from brorl.evaluate.distribution import distribution
     from brorl.evaluate.regimes import regimes
     from brorl.evaluate.render import page_html, page_markdown, page_text
 
@@ -64,7 +65,11 @@ def compare(
     comparisons = [compare_arms(reference, other, knobs) for other in others]
     adjusted = correct_for_arms(comparisons)
     moved = regimes(_arms([start])[0], reference, others[0], knobs) if start else ()
-    page = comparison_report.report(comparisons, adjusted, moved, figures=html is not None)
+    beside = [
+        distribution(reference, other, level=level, resamples=2000, seed=seed, common=common)
+        for other in others
+    ]
+    page = comparison_report.report(comparisons, adjusted, beside, moved, figures=html is not None)
     if html is not None:
         _write(html, page_html(page))
     if markdown is not None:
@@ -72,12 +77,14 @@ def compare(
     if not as_json:
         typer.echo(page_text(page))
         return
-    found: dict[str, Any] = comparison_report.as_json(comparisons[0])
-    if len(comparisons) > 1:
-        found["comparisons"] = [
-            comparison_report.as_json(c) | {"p_holm_over_arms": p}
-            for c, p in zip(comparisons, adjusted, strict=True)
-        ]
+    objects: list[dict[str, Any]] = [
+        comparison_report.as_json(c)
+        | {"p_holm_over_arms": p, "distribution": comparison_report.distribution_json(d)}
+        for c, p, d in zip(comparisons, adjusted, beside, strict=True)
+    ]
+    found = dict(objects[0])
+    if len(objects) > 1:
+        found["comparisons"] = objects
     if start:
         found["regimes"] = [
             r._asdict() | {k: getattr(r, k)._asdict() for k in ("change_a", "change_b", "b_over_a")}

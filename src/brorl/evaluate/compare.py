@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brorl.errors import DataError
-from brorl.evaluate.pairing import Arm, Paired, Row, pair_arms
+from brorl.evaluate.pairing import Arm, Paired, Row, metric, pair_arms
 from brorl.stats.clustered import Clustered, Crossed, clustered_difference, crossed_difference
 from brorl.stats.intervals import Interval, mean_interval
 from brorl.stats.multiplicity import holm
@@ -86,7 +86,7 @@ def compare_arms(a: Arm, b: Arm, knobs: Knobs) -> Comparison:
     Raises:
         DataError: what pair_arms refuses, or a single problem.
     """
-    paired = pair_arms(a, b, metric_name=knobs.metric, common=knobs.common)
+    paired = pair_arms(a, b, value=metric(knobs.metric), common=knobs.common)
     k = len(paired.rows)
     if k < 2:
         raise DataError(f"a comparison needs at least 2 problems, {a.name} and {b.name} share {k}")

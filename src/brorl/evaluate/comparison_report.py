@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from brorl.evaluate.compare import Comparison, Part, claim
+from brorl.evaluate.distribution import Distribution
 from brorl.evaluate.figures import changes_svg
 from brorl.evaluate.regimes import TaskRegime
 from brorl.evaluate.render import Page, Table, cell, number, p_value
 from brorl.stats.clustered import Clustered
+from brorl.stats.intervals import Interval
 
 
 def as_json(c: Comparison) -> dict[str, Any]:
@@ -68,9 +70,24 @@ def _part(part: Part) -> dict[str, Any]:
     return part._asdict() | {"difference": part.difference._asdict() if part.difference else None}
 
 
+def distribution_json(d: Distribution) -> dict[str, Any]:
+    """What changed beside the mean, for `brorl compare --json`."""
+    m, x = d.moves, d.crossing
+    return {
+        "shifts": [s._asdict() | {"difference": s.difference._asdict()} for s in d.shifts],
+        "moves": m._asdict() | {"newly_solved": m.newly_solved._asdict(), "lost": m.lost._asdict()},
+        "pass@k": {
+            str(k): {"difference": float(v), "low": float(low), "high": float(high)}
+            for k, v, low, high in zip(d.ks, x.difference_J, x.low_J, x.high_J, strict=True)
+        },
+        "crossing": {"k": x.k, "low": x.low, "high": x.high, "share_of_resamples": x.share},
+    }
+
+
 def report(
     comparisons: Sequence[Comparison],
     adjusted: Sequence[float],
+    distributions: Sequence[Distribution],
     regimes: Sequence[TaskRegime],
     *,
     figures: bool,
@@ -81,11 +98,12 @@ def report(
     for c in comparisons:
         sentences += [f"{c.b}: {note}." for note in c.notes]
     tables = [_tests(comparisons, adjusted)]
-    for c in comparisons:
+    for c, d in zip(comparisons, distributions, strict=True):
         tables.append(_levels(c))
         for title, parts in (("Benchmarks", c.benchmarks), ("Tasks", c.tasks)):
             if len(parts) > 1:
                 tables.append(_parts(f"{title}: {c.b} against {c.a}", parts))
+        tables += [_shifts(c, d), _reach(c, d)]
     if regimes:
         tables.append(_regimes(regimes, comparisons[0]))
     drawn = [
@@ -180,6 +198,53 @@ def _parts(title: str, parts: Sequence[Part]) -> Table:
         for p in ordered
     )
     return Table(title, ("", "problems", "A", "B", "B - A", "p", "p (Holm)"), rows)
+
+
+def _shifts(c: Comparison, d: Distribution) -> Table:
+    rows = [
+        (
+            s.name,
+            f"{s.problems}",
+            f"{s.mean_a:.4g}",
+            f"{s.mean_b:.4g}",
+            cell(s.difference, sign=True),
+        )
+        for s in d.shifts
+    ]
+    m = d.moves
+    for name, share, chance in (
+        ("newly solved, share", m.newly_solved, m.newly_by_chance),
+        ("lost, share", m.lost, m.lost_by_chance),
+    ):
+        rows.append((name, f"{m.problems}", f"{chance:.4g} by chance", "", cell(share)))
+    return Table(
+        f"Beside the mean: {c.b} against {c.a}",
+        ("", "problems", "A", "B", "B - A"),
+        tuple(rows),
+        "Newly solved: no success in A, at least one in B; by chance: if both were one policy. "
+        f"Newly solved against lost: p = {p_value(m.p)} (exact sign test).",
+    )
+
+
+def _reach(c: Comparison, d: Distribution) -> Table:
+    x = d.crossing
+    rows = tuple(
+        (f"{k}", cell(Interval(float(v), float(low), float(high)), sign=True))
+        for k, v, low, high in zip(d.ks, x.difference_J, x.low_J, x.high_J, strict=True)
+    )
+    if x.k is None:
+        where = "The two curves do not cross"
+    else:
+        where = f"The curves cross at k = {x.k:.1f}"
+        if x.low is not None and x.high is not None:
+            where += f" [{x.low:.1f}, {x.high:.1f}]"
+    return Table(
+        f"Reach: pass@k of {c.b} minus {c.a}",
+        ("k", "B - A"),
+        rows,
+        f"{where}; {100 * x.share:.0f} % of resamples of problems cross. The band holds all k at "
+        "once.",
+    )
 
 
 def _regimes(regimes: Sequence[TaskRegime], c: Comparison) -> Table:

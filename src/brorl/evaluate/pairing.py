@@ -75,12 +75,12 @@ def metric(name: str) -> Metric:
     return value
 
 
-def pair_arms(a: Arm, b: Arm, *, metric_name: str, common: bool) -> Paired:
+def pair_arms(a: Arm, b: Arm, *, value: Metric, common: bool) -> Paired:
     """Check that all runs were evaluated alike, then line up their problems by row id.
 
     Args:
         a, b: one or more runs each.
-        metric_name: see `metric`.
+        value: what is compared, e.g. `metric("score")`.
         common: compare the problems that all runs share, and name how many were left out; else
             any difference in problems is refused.
 
@@ -89,7 +89,6 @@ def pair_arms(a: Arm, b: Arm, *, metric_name: str, common: bool) -> Paired:
             false; no problem is shared; one evaluation counts as two runs.
     """
     runs = [*a.runs, *b.runs]
-    value = metric(metric_name)
     for arm in (a, b):
         _distinct_runs(arm)
     notes = list(_protocol_notes(runs))

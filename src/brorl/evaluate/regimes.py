@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from brorl.evaluate.compare import Knobs
-from brorl.evaluate.pairing import Arm, pair_arms
+from brorl.evaluate.pairing import Arm, metric, pair_arms
 from brorl.stats.intervals import Interval
 from brorl.stats.paired import paired_t
 
@@ -28,8 +28,8 @@ def regimes(start: Arm, a: Arm, b: Arm, knobs: Knobs) -> tuple[TaskRegime, ...]:
     Source:
         Hu et al. 2025 (BroRL), arXiv:2510.01180v1, Figure 4.
     """
-    first = pair_arms(start, a, metric_name=knobs.metric, common=knobs.common)
-    second = pair_arms(start, b, metric_name=knobs.metric, common=knobs.common)
+    first = pair_arms(start, a, value=metric(knobs.metric), common=knobs.common)
+    second = pair_arms(start, b, value=metric(knobs.metric), common=knobs.common)
     at_b = {(r.suite, r.id): i for i, r in enumerate(second.rows)}
     rows = [(i, at_b[r.suite, r.id]) for i, r in enumerate(first.rows) if (r.suite, r.id) in at_b]
     change_a_K, change_b_K = first.difference_K, second.difference_K

@@ -81,6 +81,22 @@ class Votes(NamedTuple):
     right: bool
 
 
+class TextStats(_Frozen):
+    """How the n texts of one problem read; brorl.evaluate.texts says how it is measured."""
+
+    distinct_1: Score | None
+    """Distinct words over all words; None without words."""
+
+    distinct_2: Score | None
+    """The same for pairs of words in a row."""
+
+    self_similarity: Score | None
+    """Mean overlap of two texts; None for a single sample."""
+
+    behaviours: dict[str, Count]
+    """How many of the n samples show each."""
+
+
 class ProblemResult(_Frozen):
     """One problem, by its row id. Samples whose grading failed on our side are not in n."""
 
@@ -105,6 +121,7 @@ class ProblemResult(_Frozen):
     """A distinct extracted answer each; samples without one are in none of them."""
 
     grader_errors: Count = 0
+    texts: TextStats | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -122,6 +139,8 @@ class ProblemResult(_Frozen):
                 raise ValueError(f"problem {self.id}: {name} should count {want}, got {got}")
         if votes > self.n or self.truncated > self.n or Kind.GRADER_ERROR in self.verdicts:
             raise ValueError(f"problem {self.id}: more answers, truncations or verdicts than n")
+        if self.texts and max(self.texts.behaviours.values(), default=0) > self.n:
+            raise ValueError(f"problem {self.id}: a behaviour in more samples than n={self.n}")
         return self
 
     @property
@@ -180,6 +199,7 @@ def problem_result(
     verdicts: Sequence[Verdict],
     tokens: Sequence[int],
     truncated: Sequence[bool],
+    texts: TextStats | None = None,
 ) -> ProblemResult:
     """Gather the samples of one problem, in sample order.
 
@@ -189,6 +209,7 @@ def problem_result(
         verdicts: one a sample; grader errors leave the problem and are counted.
         tokens: answer length of each sample.
         truncated: whether each sample ran into the token limit.
+        texts: of the samples that could be graded.
 
     Raises:
         DataError: lengths differ, or every sample is a grader error.
@@ -221,6 +242,7 @@ def problem_result(
         verdicts=kinds,
         answers=tuple(Votes(count, right) for (_, right), count in votes.items()),
         grader_errors=len(verdicts) - len(rows),
+        texts=texts,
     )
 
 

@@ -70,9 +70,10 @@ def distinct_n(texts: Sequence[str], *, n: int) -> float:
 def self_similarity(texts: Sequence[str], *, n: int, most_pairs: int, seed: int) -> float:
     """Mean over pairs of texts of the Jaccard overlap of their word n-gram sets, in [0, 1].
 
-        |grams(a) ∩ grams(b)| / |grams(a) ∪ grams(b)|,   1 for two texts without n-grams
+        |grams(a) ∩ grams(b)| / |grams(a) ∪ grams(b)|
 
-    1 means that all texts repeat one another. nan for fewer than 2 texts.
+    A text shorter than n words is one gram as a whole. 1 means that all texts repeat one
+    another. nan for fewer than 2 texts.
 
     Args:
         texts: of one problem.
@@ -86,7 +87,7 @@ def self_similarity(texts: Sequence[str], *, n: int, most_pairs: int, seed: int)
     """
     if most_pairs < 1:
         raise ShapeError(f"need most_pairs >= 1, got {most_pairs}")
-    sets = [set(_grams(text, n)) for text in texts]
+    sets = [set(_grams(text, n)) or {tuple(text.split())} for text in texts]
     count = len(sets)
     if count < 2:
         return float("nan")
@@ -97,12 +98,7 @@ def self_similarity(texts: Sequence[str], *, n: int, most_pairs: int, seed: int)
         first = rng.integers(count, size=most_pairs)
         second = (first + rng.integers(1, count, size=most_pairs)) % count
         pairs = list(zip(first.tolist(), second.tolist(), strict=True))
-    return float(np.mean([_jaccard(sets[a], sets[b]) for a, b in pairs]))
-
-
-def _jaccard(a: set[tuple[str, ...]], b: set[tuple[str, ...]]) -> float:
-    union = len(a | b)
-    return len(a & b) / union if union else 1.0
+    return float(np.mean([len(sets[a] & sets[b]) / len(sets[a] | sets[b]) for a, b in pairs]))
 
 
 def _grams(text: str, n: int) -> list[tuple[str, ...]]:
