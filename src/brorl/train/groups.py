@@ -1,5 +1,6 @@
 """A group: one prompt, one draw of it, and its answers. Each answer carries its own record."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 

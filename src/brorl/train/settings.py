@@ -358,12 +358,8 @@ def _contradictions(s: TrainSettings) -> list[str]:
         )
     if s.task is not None and s.data.train is not None:
         found.append("task and data.train exclude each other; add task=null to use own data")
-    if s.task is None and s.data.train is None:
-        found.append("nothing to train on: set task.name or data.train=FILE")
     if s.task is None and s.warmstart is not None:
         found.append("warmstart needs a task with worked answers; add warmstart=null")
-    if s.model.path is None and s.model.shape is None:
-        found.append("no policy: set model.path (a folder or a hub name), or model.shape")
     if s.model.path is not None and s.warmstart is not None:
         found.append("warmstart is for a new tiny policy; with model.path add warmstart=null")
     if s.clip_ratio_high < s.clip_ratio_low:

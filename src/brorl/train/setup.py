@@ -92,6 +92,11 @@ def set_threads(settings: TrainSettings, recorded: int | None) -> None:
 
 def read_data(settings: TrainSettings) -> Data:
     """The task and its problems. Raises ConfigError or DataError."""
+    if settings.task is None and settings.data.train is None:
+        raise ConfigError(
+            "nothing to train on: set data.train=FILE (JSONL, Parquet or a hub data set) or "
+            "task.name=NAME"
+        )
     own = settings.data.model_dump() if settings.data.train else {}
     task = build_task(settings.task or {}, own)
     train, heldout = task.problems("train"), task.problems("eval")
@@ -138,7 +143,7 @@ def open_policy(settings: TrainSettings, data: Data, checkpoint: Path | None) ->
                 f"tiny policy has {policy.vocabulary}"
             )
     else:
-        raise ConfigError("no policy: set model.path or model.shape")
+        raise ConfigError("no policy: set model.path (a folder or a hub name), or model.shape")
     _check_prompts(policy, data, limit, settings)
     return policy
 

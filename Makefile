@@ -1,0 +1,37 @@
+# Two commands matter: `make run` and `make test`. Each sets up what it needs; a second call
+# installs nothing. Needs Python 3.11 or newer with venv, pip, make and git.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+
+.PHONY: setup run check test test-slow reports theory-figures docs clean
+
+setup: $(STAMP)
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "brorl needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "this Python has no venv; type: apt-get install python3-venv"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@rm -f $(VENV)/.installed-* && touch $(STAMP)
+
+run: setup
+	$(BIN)/brorl train quickstart
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow --timeout 1800
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,251 @@
+"""What a recipe asks for, before anything starts: samples, updates, rate, memory, disk, grading.
+
+Counted from settings and the model's shape alone; neither model nor data is opened. Memory is
+an estimate of what the trainer adds above the imports; docs/planning.md compares it with runs.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from brorl.errors import ConfigError
+from brorl.train.settings import ShapeSettings, TrainSettings
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+LOGPROB_CHUNKS = 4 * 4 * (1 << 22)
+"""Four float32 copies of a log-prob chunk (policy.token_logprobs), bytes."""
+FEW_PROMPTS = 32
+"""Below this many prompts a step the sqrt rule hurt in this project's trials (docs/log.md)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer of `brorl plan`; `to_json` is its `--json` form."""
+
+    recipe: str
+    rollout_n: int
+    waves: list[int] | None
+    prompts_per_step: int
+    samples_per_step: int
+    samples_generated_least: int
+    samples_generated_most: int
+    samples_per_prompt_expected: dict[str, float] | None
+    tokens_per_step_most: int
+    updates_per_step: int
+    samples_per_update: int
+    lr: float
+    lr_derivation: str
+    rows_per_wave: int
+    parameters: int
+    prompt_tokens: int
+    memory_bytes: dict[str, int]
+    disk_bytes_per_step: int
+    grader_calls: int
+    warnings: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def plan(settings: TrainSettings, *, prompt_tokens: int) -> Plan:
+    """Count a step of a recipe.
+
+    Args:
+        settings: of the recipe.
+        prompt_tokens: tokens of a typical prompt, assumed: the data is not opened.
+
+    Raises:
+        ConfigError: the model's shape is not known: no model.shape, and model.path is no folder.
+    """
+    s, shape = settings, model_shape(settings)
+    r = s.rollout
+    kept = s.samples_per_step
+    first, widest = r.totals[0], r.widest
+    dynamic = s.dynamic_sampling
+    least_prompts = s.prompts_per_step
+    most_prompts = least_prompts
+    if dynamic.enable:
+        most_prompts = dynamic.max_gen_batches * ceil(dynamic.oversample * s.prompts_per_step)
+    memory, rows = memory_parts(s, shape, prompt_tokens)
+    return Plan(
+        recipe=s.name or "recipe",
+        rollout_n=widest,
+        waves=list(r.waves) if r.waves else None,
+        prompts_per_step=s.prompts_per_step,
+        samples_per_step=kept,
+        samples_generated_least=least_prompts * first,
+        samples_generated_most=most_prompts * widest,
+        samples_per_prompt_expected=_expected(s),
+        tokens_per_step_most=kept * r.max_new_tokens,
+        updates_per_step=s.num_minibatches,
+        samples_per_update=ceil(kept / s.num_minibatches),
+        lr=s.lr * s.lr_scale,
+        lr_derivation=_derivation(s),
+        rows_per_wave=rows,
+        parameters=parameters(shape),
+        prompt_tokens=prompt_tokens,
+        memory_bytes=memory,
+        disk_bytes_per_step=_disk(s, least_prompts * first, prompt_tokens),
+        grader_calls=least_prompts * first,
+        warnings=_warnings(s, memory),
+    )
+
+
+def model_shape(settings: TrainSettings) -> ShapeSettings:
+    """The shape in the model's own config.json where it is a folder here, else model.shape."""
+    path = Path(settings.model.path) / "config.json" if settings.model.path else None
+    if path is not None and path.is_file():
+        return _shape_of(path)
+    if settings.model.shape is None:
+        raise ConfigError(
+            "plan needs the model's shape: set model.shape.{layers,hidden,heads,kv_heads,mlp,"
+            "vocabulary}, or a model.path that is a folder here"
+        )
+    return settings.model.shape
+
+
+def parameters(shape: ShapeSettings) -> int:
+    """Number of weights: embeddings, attention, feed-forward, norms; biases left out.
+
+    embeddings V·H (twice if untied) + positions (GPT-2) + layers · [ H·(heads + 2·kv)·D + heads·D·H
+    + 3·H·M (gated; 2·H·M for GPT-2) + 2·H ] + H
+    """
+    h, width = shape.hidden, shape.hidden // shape.heads
+    gpt2 = shape.architecture == "gpt2"
+    attention = h * width * (shape.heads + 2 * shape.kv_heads) + shape.heads * width * h
+    layer = attention + (2 if gpt2 else 3) * h * shape.mlp + 2 * h
+    embeddings = shape.vocabulary * h * (1 if shape.tied else 2)
+    return embeddings + shape.layers * layer + h + (shape.max_positions * h if gpt2 else 0)
+
+
+def memory_parts(
+    s: TrainSettings, shape: ShapeSettings, prompt_tokens: int
+) -> tuple[dict[str, int], int]:
+    """Bytes by part, and rows per sampling wave.
+
+    Sampling and update do not overlap, so the total takes the larger of the two.
+    """
+    size = BYTES[s.model.dtype]
+    weights = parameters(shape) * size
+    rows = wave_rows(s, shape, prompt_tokens)
+    width = shape.hidden // shape.heads
+    kv_token = 2 * shape.layers * shape.kv_heads * width * size
+    rows_used = min(rows, s.prompts_per_step * s.rollout.widest * _oversample(s))
+    parts = {
+        "weights": weights,
+        "gradients": weights,
+        "optimizer": 2 * weights,
+        "reference": weights if s.kl_coef > 0 else 0,
+        "kv_cache": rows_used * kv_token * s.rollout.max_new_tokens
+        + _oversample(s) * s.prompts_per_step * kv_token * prompt_tokens,
+        "sampling": rows_used
+        * (12 * shape.heads * (prompt_tokens + s.rollout.max_new_tokens) + 32 * shape.vocabulary),
+        "activations": _activations(s, shape, prompt_tokens),
+        "logprob_chunks": max(LOGPROB_CHUNKS, 16 * shape.vocabulary),
+        "rollouts": s.samples_per_step * (400 + 9 * s.rollout.max_new_tokens),
+    }
+    sampling = parts["kv_cache"] + parts["sampling"]
+    updating = parts["activations"] + parts["logprob_chunks"] + parts["gradients"]
+    fixed = weights + parts["optimizer"] + parts["reference"] + parts["rollouts"]
+    return parts | {"total": fixed + max(sampling, updating)}, rows
+
+
+def wave_rows(s: TrainSettings, shape: ShapeSettings, prompt_tokens: int) -> int:
+    """Answers sampled at once: the rule of rollout.embedded.rows_per_wave, from the shape."""
+    width = shape.hidden // shape.heads
+    new = s.rollout.max_new_tokens
+    own = 2 * shape.layers * shape.kv_heads * width * new * BYTES[s.model.dtype]
+    scores = 12 * shape.heads * (prompt_tokens + new)
+    return max(1, s.rollout.memory_budget // (own + scores + 32 * shape.vocabulary))
+
+
+def _activations(s: TrainSettings, shape: ShapeSettings, prompt_tokens: int) -> int:
+    """What the backward pass of one micro-batch keeps, bytes.
+
+    Per token and layer about 14 H + 4 M numbers, and per answer token three copies of its row of
+    attention weights over the prompt and the answer.
+    """
+    size = BYTES[s.model.dtype]
+    tokens = min(
+        s.micro_batch_tokens,
+        s.samples_per_step * s.rollout.max_new_tokens // s.num_minibatches + prompt_tokens,
+    )
+    linear = tokens * shape.layers * (14 * shape.hidden + 4 * shape.mlp) * size
+    reach = prompt_tokens + s.rollout.max_new_tokens
+    return linear + 3 * tokens * shape.layers * shape.heads * reach * size
+
+
+def _oversample(s: TrainSettings) -> int:
+    return ceil(s.dynamic_sampling.oversample) if s.dynamic_sampling.enable else 1
+
+
+def _expected(s: TrainSettings) -> dict[str, float] | None:
+    """Samples a prompt costs under waves, by its success probability."""
+    if s.rollout.waves is None:
+        return None
+    from brorl.algo.waves import expected_samples
+
+    return {
+        str(p): expected_samples(p, waves=s.rollout.waves, stop_right=s.rollout.stop_right)
+        for p in (0.0, 0.001, 0.01, 0.1, 0.5)
+    }
+
+
+def _derivation(s: TrainSettings) -> str:
+    if s.lr_scaling == "none":
+        return f"lr = {s.lr:g}, held: lr_scaling is none"
+    sign = "sqrt" if s.lr_scaling == "sqrt" else ""
+    return (
+        f"lr = {s.lr:g} · {sign}({s.samples_per_step} / {s.lr_base_samples}) = "
+        f"{s.lr:g} · {s.lr_scale:.4g} = {s.lr * s.lr_scale:.4g}"
+    )
+
+
+def _disk(s: TrainSettings, samples: int, prompt_tokens: int) -> int:
+    """Bytes of a step's rollout file before compression takes its share: an upper estimate."""
+    row = 200 + 4 * min(s.rollout.max_new_tokens, 4096)  # fixed columns and the text
+    if s.record.tokens == "all":
+        row += 9 * s.rollout.max_new_tokens  # ids, log-probs, mask
+    if s.record.tokens == "kept":
+        row += 9 * s.rollout.max_new_tokens // 2
+    return samples * row + s.prompts_per_step * 4 * prompt_tokens
+
+
+def _warnings(s: TrainSettings, memory: dict[str, int]) -> list[str]:
+    found = []
+    if s.lr_scaling == "sqrt" and s.prompts_per_step < FEW_PROMPTS:
+        found.append(
+            f"prompts_per_step={s.prompts_per_step} with lr_scaling=sqrt: below {FEW_PROMPTS} "
+            "prompts the raised rate hurt in this project's trials; lr_scaling=none holds it"
+        )
+    if s.rollout.waves is not None and s.rollout.keep_per_group is None:
+        found.append(
+            f"waves up to {s.rollout.widest} without keep_per_group: kept groups may differ in "
+            "size by that factor; keep_per_group bounds the update"
+        )
+    return found
+
+
+def _shape_of(path: Path) -> ShapeSettings:
+    """Read a Hugging Face config.json without importing transformers."""
+    try:
+        config = json.loads(path.read_text())
+        gpt2 = config.get("model_type") == "gpt2"
+        heads = config["n_head" if gpt2 else "num_attention_heads"]
+        hidden = config["n_embd" if gpt2 else "hidden_size"]
+        return ShapeSettings(
+            architecture=str(config.get("model_type", "llama")),
+            layers=config["n_layer" if gpt2 else "num_hidden_layers"],
+            hidden=hidden,
+            heads=heads,
+            kv_heads=config.get("num_key_value_heads") or heads,
+            mlp=(config.get("n_inner") or 4 * hidden) if gpt2 else config["intermediate_size"],
+            vocabulary=config["vocab_size"],
+            max_positions=config["n_positions" if gpt2 else "max_position_embeddings"],
+            tied=bool(config.get("tie_word_embeddings", True)),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: no shape of a causal LM in it: {error!r}") from error
