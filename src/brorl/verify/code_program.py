@@ -1,0 +1,171 @@
+"""The program's side: loads a program in a box and does what it is asked to, call by call.
+
+It never learns an expected result. It need not be trusted either: all it can say is what the
+program returns, and a program that takes it over can say no more than that.
+
+Runs in a box: see code_codec. `main` returns where the program shall run at top level.
+"""
+
+from __future__ import annotations
+
+import builtins
+import posix
+import sys
+
+from brorl.verify.code_codec import CALLABLE, ITERATOR, MAX_BYTES, decode, encode
+from brorl.verify.code_wire import WireError, receive, send
+from brorl.verify.sandbox_guard import apply_landlock, apply_limits, limit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+    from typing import Any
+
+CHANNEL, CODE = 3, 4  # descriptors: see sandbox_keeper
+TOKEN = 8  # bytes before each request that its answer repeats
+CANNOT_COMPILE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
+
+
+def main() -> Callable[[], None] | None:
+    """Serve until the other end hangs up. Returns the run of a program in a child of this."""
+    posix.close(CODE)
+    config = decode(receive(CHANNEL, MAX_BYTES))
+    file_bytes = config["limits"]["file_bytes"]
+    if config["kind"] == "stdin":  # this process writes inputs; its children get the bound
+        config["limits"]["file_bytes"] = max(file_bytes, 64 << 20)
+    apply_limits(**config["limits"])
+    if config["landlock"]:
+        apply_landlock(["/tmp", "/dev/shm"])
+    _furnish()
+    send(CHANNEL, b"hello")
+    try:
+        program = compile(config["code"], "<program>", "exec", dont_inherit=True)
+    except CANNOT_COMPILE as error:
+        send(CHANNEL, encode(("unreadable", _describe(error))))
+        return None
+    preamble = compile(config["preamble"], "<preamble>", "exec", dont_inherit=True)
+    try:
+        if config["kind"] == "stdin":
+            send(CHANNEL, encode(("loaded", "")))
+            return _serve_runs([preamble, program], file_bytes)
+        _serve_calls([preamble, program])
+    except WireError:
+        pass
+    return None
+
+
+def _furnish() -> None:
+    """What a program started by hand would find: exit() and quit(), a name, no environment."""
+
+    def leave(code: Any = None) -> None:
+        raise SystemExit(code)
+
+    builtins.exit = builtins.quit = leave  # type: ignore[assignment]
+    sys.argv[:] = ["program.py"]
+    sys.path[:] = [place for place in sys.path if place]
+    posix.environ.clear()
+    if "os" in sys.modules:
+        sys.modules["os"].environ.clear()
+
+
+def _describe(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:200]
+    except BaseException:  # the program's own exception class
+        return type(error).__name__
+
+
+def _serve_runs(codes: list[CodeType], file_bytes: int) -> Callable[[], None] | None:
+    """For each input: a child that runs the program; its exit status and what it has printed.
+
+    Input and output are files, so that neither side waits for the other and a process that the
+    program leaves behind holds nothing open.
+    """
+    while True:
+        request = receive(CHANNEL, 2 * MAX_BYTES)
+        given, output_limit = decode(request[TOKEN:])
+        source, sink = posix.memfd_create("stdin"), posix.memfd_create("stdout")
+        rest = memoryview(given)
+        while rest:
+            rest = rest[posix.write(source, rest) :]
+        posix.lseek(source, 0, 0)
+        child = posix.fork()
+        if child == 0:
+            posix.dup2(source, 0)
+            posix.dup2(sink, 1)
+            for number in (source, sink, CHANNEL):
+                posix.close(number)
+            limit("RLIMIT_FSIZE", file_bytes)
+            return lambda: _run_as_main(codes)
+        _, status = posix.waitpid(child, 0)
+        printed = posix.pread(sink, output_limit, 0)
+        posix.close(source)
+        posix.close(sink)
+        reply = encode((posix.waitstatus_to_exitcode(status), printed))
+        send(CHANNEL, request[:TOKEN] + reply)
+
+
+def _run_as_main(codes: list[CodeType]) -> None:
+    space = sys.modules["__main__"].__dict__
+    space.clear()
+    space.update(__name__="__main__", __builtins__=builtins, __doc__=None, __file__="program.py")
+    for code in codes:
+        exec(code, space)
+
+
+def _serve_calls(codes: list[CodeType]) -> None:
+    """Load the program as a module, then do as asked with what it defines."""
+    module = type(sys)("program")
+    sys.modules["program"] = module
+    try:
+        for code in codes:
+            exec(code, module.__dict__)
+    except BaseException as error:  # SystemExit is one of the ways to fail
+        send(CHANNEL, encode(("raised", _describe(error))))
+        return
+    send(CHANNEL, encode(("loaded", "")))
+    kept: list[object] = []
+    numbers: dict[int, int] = {}
+
+    def handle(value: object) -> tuple[int, int]:
+        number = numbers.get(id(value))
+        if number is None:
+            number = numbers[id(value)] = len(kept)
+            kept.append(value)
+        flags = CALLABLE if callable(value) else 0
+        return number, flags | (ITERATOR if hasattr(type(value), "__next__") else 0)
+
+    while True:
+        request = receive(CHANNEL, MAX_BYTES + TOKEN)
+        asked = decode(request[TOKEN:], lambda number, flags: kept[number])
+        try:
+            reply = encode(("value", *_answer(module.__dict__, *asked)), handle)
+        except Exception as error:
+            reply = encode(("raised", type(error).__name__, _describe(error)))
+        except BaseException as error:
+            reply = encode(("left", type(error).__name__, ""))
+        send(CHANNEL, request[:TOKEN] + reply)
+
+
+def _answer(space: dict[str, Any], verb: str, target: Any, *rest: Any) -> tuple[Any, Any]:
+    """(value, arguments as they are afterwards, of a call that returned None)."""
+    if verb == "call":
+        value = target(*rest[0], **rest[1])
+        return value, rest if value is None else None
+    if verb == "names":
+        return [name for name in target if name in space], None
+    if verb == "name":
+        return space[target], None
+    if verb == "get":
+        return getattr(target, rest[0]), None
+    if verb == "set":
+        setattr(target, rest[0], rest[1])
+        return None, None
+    if verb == "item":
+        return target[rest[0]], None
+    if verb == "put":
+        target[rest[0]] = rest[1]
+        return None, None
+    simple: dict[str, Any] = {"len": len, "iter": iter, "next": next, "str": str, "bool": bool}
+    return simple[verb](target), None
