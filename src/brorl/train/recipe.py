@@ -3,17 +3,16 @@
 import difflib
 import importlib.resources
 import json
-import math
-import re
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from brorl.errors import ConfigError
 from brorl.train.settings import TrainSettings
+from brorl.train.yaml_values import check_plain, dump, parse, shown
 
 PEERS_NAMES = {
     "num_generations": "rollout.n",
@@ -36,61 +35,50 @@ PEERS_NAMES = {
 """What other systems call a setting: a hint for a key that is not ours (field.md section 2)."""
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML that reads 1e-3 as a number and refuses a key written twice."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)$"),
-    list("-+0123456789."),
-)
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    pairs = [(loader.construct_object(k, deep=True), v) for k, v in node.value]
-    seen = set()
-    for key, _ in pairs:
-        if not isinstance(key, str):
-            raise ConfigError(f"a setting's name must be text, got {key!r}")
-        if key in seen:
-            raise ConfigError(f"{key} is set twice")
-        seen.add(key)
-    return {k: loader.construct_object(v, deep=True) for k, v in pairs}
-
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
-
-
 def shipped() -> list[str]:
     """Names of the recipes inside the package."""
     folder = importlib.resources.files("brorl.recipes")
     return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".yaml"))
 
 
-def load_recipe(recipe: str, overrides: Iterable[str] | Mapping[str, Any] = ()) -> TrainSettings:
+Overrides = Iterable[str | tuple[str, Any]] | Mapping[str, Any]
+""""key.sub=value" texts (the value in YAML), pairs, or a mapping of dotted keys."""
+
+
+def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
+    """(dotted key, value) of each override, in order. Raises ConfigError."""
+    given = overrides.items() if isinstance(overrides, Mapping) else overrides
+    pairs = []
+    for item in given:
+        if isinstance(item, str):
+            pairs.append(_override(item))
+            continue
+        key, value = item
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        check_plain(value, f"override {shown(key)}")
+        pairs.append((str(key), value))
+    return pairs
+
+
+def load_recipe(recipe: str, overrides: Overrides = ()) -> TrainSettings:
     """Settings of a shipped recipe or a YAML file, with overrides on top.
 
     Args:
         recipe: a shipped name, or a path to a YAML file.
-        overrides: "key.sub=value" texts, the value in YAML, or a mapping of dotted keys.
+        overrides: see Overrides; later ones win.
 
     Raises:
         ConfigError: in one line: which key, what was required, what came.
     """
     values = _read(recipe, seen=())
-    if isinstance(overrides, Mapping):
-        pairs = [(str(k), v) for k, v in overrides.items()]
-    else:
-        pairs = [_override(text) for text in overrides]
-    for dotted, value in pairs:
+    for dotted, value in override_pairs(overrides):
         _set(values, dotted, value)
-    values.setdefault("name", Path(recipe).stem if recipe.endswith(".yaml") else recipe)
+    values.setdefault("name", Path(recipe).stem if _is_path(recipe) else recipe)
     return settings_from(values, where=f"recipe {recipe}")
 
 
 def load_settings(
-    config: Path, overrides: Iterable[str] | Mapping[str, Any], *, may_change: Iterable[str]
+    config: Path, overrides: Overrides, *, may_change: Iterable[str]
 ) -> TrainSettings:
     """Settings of a run's config.yaml; only the named ones may be overridden.
 
@@ -98,12 +86,11 @@ def load_settings(
         ConfigError: an override of another setting, or a file that is not a run's settings.
     """
     values = _read(str(config), seen=())
-    pairs = overrides.items() if isinstance(overrides, Mapping) else map(_override, overrides)
     allowed = list(may_change)
-    for dotted, value in pairs:
+    for dotted, value in override_pairs(overrides):
         if dotted.split(".")[0] not in allowed:
             raise ConfigError(
-                f"{dotted} may not change on resume, only {', '.join(allowed)}; to go on from "
+                f"{dotted[:80]} may not change on resume, only {', '.join(allowed)}; to go on from "
                 f"these weights with other settings begin a run with init.from={config.parent}"
             )
         _set(values, dotted, value)
@@ -112,6 +99,7 @@ def load_settings(
 
 def settings_from(values: Mapping[str, Any], where: str) -> TrainSettings:
     """Validate plain values. Raises ConfigError in one line that names the key."""
+    check_plain(values, where)
     _known(values, TrainSettings, where, ())
     try:
         return TrainSettings.model_validate(dict(values))
@@ -126,40 +114,58 @@ def dump_settings(settings: TrainSettings) -> str:
         plain.pop("lr_base_samples")
     if plain["init"]["from"] is None:
         plain["init"].pop("restore")
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    return dump(plain)
 
 
 def _read(recipe: str, seen: tuple[str, ...]) -> dict[str, Any]:
-    if recipe in seen:
-        raise ConfigError(f"base: {' -> '.join([*seen, recipe])} goes round in a circle")
-    if recipe.endswith((".yaml", ".yml")) or "/" in recipe:
-        path = Path(recipe)
-        if not path.is_file():
-            raise ConfigError(f"no recipe file {recipe!r}; shipped recipes: {', '.join(shipped())}")
-        text, here = path.read_bytes(), path.parent
-    elif recipe in shipped():
-        text = (importlib.resources.files("brorl.recipes") / f"{recipe}.yaml").read_bytes()
-        here = Path()
-    else:
-        near = difflib.get_close_matches(recipe, shipped(), n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConfigError(
-            f"no recipe {recipe!r}{hint} Shipped: {', '.join(shipped())}; or give a .yaml file"
-        )
+    """The values of a recipe on top of those of its base."""
+    text, place, here = _find(recipe)
+    if place in seen:
+        raise ConfigError(f"base: {' -> '.join([*seen, place])} goes round in a circle")
     try:
-        values = yaml.load(text.decode("utf-8"), Loader=_Loader)
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ConfigError(f"recipe {recipe}: not readable as YAML: {reason}") from error
+        values = parse(text.decode("utf-8"), f"recipe {recipe}")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"recipe {recipe}: needs UTF-8 text: {error}") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"recipe {recipe}: needs settings by name, got {type(values).__name__}")
+        raise ConfigError(f"recipe {recipe}: needs settings by name, got {shown(values)}")
     base = values.pop("base", None)
     if base is None:
         return values
     if not isinstance(base, str):
-        raise ConfigError(f"recipe {recipe}: base must be a name or a path, got {base!r}")
-    beside = here / base
-    return _merged(_read(str(beside) if beside.is_file() else base, (*seen, recipe)), values)
+        raise ConfigError(f"recipe {recipe}: base must be a name or a path, got {shown(base)}")
+    return _merged(_read(_beside(here, base), (*seen, place)), values)
+
+
+def _beside(here: Path | None, base: str) -> str:
+    """A base that is a file in the recipe's own folder, by its path; else what was written."""
+    try:
+        return str(here / base) if here is not None and (here / base).is_file() else base
+    except OSError:  # a name that no file can have; `_find` says so
+        return base
+
+
+def _find(recipe: str) -> tuple[bytes, str, Path | None]:
+    """(content, what identifies it, its folder or None for a shipped one)."""
+    if recipe in shipped():
+        path = importlib.resources.files("brorl.recipes") / f"{recipe}.yaml"
+        return path.read_bytes(), recipe, None
+    near = difflib.get_close_matches(recipe[:80], shipped(), n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    known = f"{hint} Shipped: {', '.join(shipped())}; or give a .yaml file"
+    if not _is_path(recipe):
+        raise ConfigError(f"no recipe {shown(recipe)}{known}")
+    try:
+        file = Path(recipe).resolve()
+        if not file.is_file():
+            raise ConfigError(f"no recipe file {shown(recipe)}{known}")
+        return file.read_bytes(), str(file), file.parent
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"recipe file {shown(recipe)} cannot be read: {reason}") from error
+
+
+def _is_path(recipe: str) -> bool:
+    return recipe.endswith((".yaml", ".yml")) or "/" in recipe
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,11 +180,8 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 def _override(text: str) -> tuple[str, Any]:
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
-        raise ConfigError(f"an override reads key.sub=value, got {text!r}")
-    try:
-        return key.strip(), yaml.load(value, Loader=_Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{key}: cannot read the value {value[:80]!r}") from error
+        raise ConfigError(f"an override reads key.sub=value, got {shown(text)}")
+    return key.strip(), parse(value, f"override {shown(key.strip())}")
 
 
 def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
@@ -203,8 +206,8 @@ def _known(
         dotted = ".".join([*path, str(key)])
         if key not in names:
             here = [".".join([*path, n]) for n in names]
-            hint = PEERS_NAMES.get(str(key)) or _nearest(dotted, here)
-            raise ConfigError(f"{where}: unknown setting {dotted}; nearest known: {hint}")
+            hint = PEERS_NAMES.get(str(key)) or _nearest(dotted[:80], here)
+            raise ConfigError(f"{where}: unknown setting {dotted[:80]}; nearest known: {hint}")
         section = _section(names[key].annotation)
         if section is not None and isinstance(value, Mapping):
             _known(value, section, where, (*path, str(key)))
@@ -248,12 +251,5 @@ def _one_line(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{place} must be set"
     came = first.get("input")
-    shown = "" if isinstance(came, dict) else f", got {_short(came)}"
-    return f"{place}: {message[0].lower() + message[1:]}{shown}"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    text = repr(value) if not isinstance(value, int) or abs(value) < 1 << 64 else "a huge integer"
-    return text if len(text) <= 80 else text[:77] + "..."
+    got = "" if isinstance(came, dict) else f", got {shown(came)}"
+    return f"{place}: {message[0].lower() + message[1:]}{got}"
