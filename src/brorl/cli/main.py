@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from brorl import __version__
+from brorl.cli import doctor, warmstart
 from brorl.cli import plan as plan_verb
 from brorl.cli import run as run_verbs
 
@@ -24,6 +25,8 @@ app = typer.Typer(
 app.command("train")(run_verbs.train)
 app.command("resume")(run_verbs.resume)
 app.command("plan")(plan_verb.plan)
+app.command("warmstart")(warmstart.warmstart)
+app.command("doctor")(doctor.doctor)
 
 
 def _version(asked: bool) -> None:

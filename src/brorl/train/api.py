@@ -2,12 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from brorl.errors import DataError, Interrupted
+from brorl.errors import ConfigError, DataError, Interrupted
 from brorl.policy.model import Policy
 from brorl.record.evals import cut_evals
 from brorl.record.metrics import cut_metrics, read_metrics
@@ -25,7 +25,7 @@ from brorl.train.environment import changes, environment
 from brorl.train.loggers import open_loggers
 from brorl.train.loop import Loop, StopFlag
 from brorl.train.progress import Progress, Silence
-from brorl.train.recipe import dump_settings, load_recipe, load_settings
+from brorl.train.recipe import Overrides, dump_settings, load_recipe, load_settings, override_pairs
 from brorl.train.settings import TrainSettings
 from brorl.train.setup import (
     Data,
@@ -44,16 +44,20 @@ MAY_CHANGE = ("steps", "logger", "keep_checkpoints")
 
 def train(
     recipe: str,
-    overrides: Iterable[str] | Mapping[str, Any] = (),
+    overrides: Overrides = (),
     *,
     progress: Progress | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """Run a recipe to its end, as `brorl train` does.
+
+        brorl.train("quickstart", steps=20, **{"rollout.n": 128})
 
     Args:
         recipe: a shipped name or the path of a YAML file.
         overrides: "key.sub=value" texts or a mapping of dotted keys.
         progress: told what happens; silence by default.
+        more: further overrides, by dotted key.
 
     Returns:
         {"run", "eval_before", "eval_after", "steps", "samples_generated", "samples_kept",
@@ -64,13 +68,13 @@ def train(
         RunError, EngineError: the run cannot go on; it is resumable.
         Interrupted: asked to stop; it is resumable.
     """
-    settings = load_recipe(recipe, overrides)
+    settings = load_recipe(recipe, [*override_pairs(overrides), *more.items()])
     return _start(settings, progress or Silence())
 
 
 def resume(
     run: Path,
-    overrides: Iterable[str] | Mapping[str, Any] = (),
+    overrides: Overrides = (),
     *,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -88,6 +92,24 @@ def resume(
     require_run(run)
     settings = load_settings(run / CONFIG, overrides, may_change=MAY_CHANGE)
     return _go_on(run, settings, progress or Silence())
+
+
+def warm_start_only(
+    recipe: str, overrides: Overrides = (), *, progress: Progress | None = None
+) -> tuple[Path, float | None]:
+    """Run a recipe's warm start alone.
+
+    Returns:
+        The checkpoint folder, and the pass rate reached where it was made now (None: cached).
+
+    Raises:
+        ConfigError: the recipe has no warm start.
+    """
+    settings = load_recipe(recipe, overrides)
+    if settings.warmstart is None:
+        raise ConfigError(f"recipe {recipe} has no warmstart section")
+    set_threads(settings, None)
+    return _warm(settings, read_data(settings), StopFlag(), progress or Silence())
 
 
 def _start(settings: TrainSettings, progress: Progress) -> dict[str, Any]:
@@ -139,7 +161,7 @@ def _run(
         stack.enter_context(stop.listening(progress.note))
         source = checkpoint.folder if checkpoint else init_folder(settings)
         if source is None and settings.warmstart is not None:
-            source = _warm(settings, data, stop, progress)
+            source, _ = _warm(settings, data, stop, progress)
         policy = open_policy(settings, data, source)
         if checkpoint is not None:
             _say_changes(run, policy, progress)
@@ -155,8 +177,10 @@ def _finish(run: Path, steps: int, progress: Progress) -> dict[str, Any]:
     return result_of(run, steps)
 
 
-def _warm(settings: TrainSettings, data: Data, stop: StopFlag, progress: Progress) -> Path:
-    """The warm start's folder; made now or taken from the cache."""
+def _warm(
+    settings: TrainSettings, data: Data, stop: StopFlag, progress: Progress
+) -> tuple[Path, float | None]:
+    """The warm start's folder, and the rate it reached where it was made now."""
     assert settings.warmstart is not None
     total = settings.warmstart.steps
 
@@ -170,7 +194,7 @@ def _warm(settings: TrainSettings, data: Data, stop: StopFlag, progress: Progres
     folder, rate = cached_warm_start(policy, problems, data.task.verifier, settings, told)
     if rate is None:
         progress.note(f"warm start taken from {folder}")
-    return folder
+    return folder, rate
 
 
 def _say_changes(run: Path, policy: Policy, progress: Progress) -> None:
