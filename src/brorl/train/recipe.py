@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from brorl.errors import ConfigError
 from brorl.train.settings import TrainSettings
-from brorl.train.yaml_values import check_plain, dump, parse, shown
+from brorl.train.yaml_values import check_plain, dump, key_text, parse, shown
 
 PEERS_NAMES = {
     "num_generations": "rollout.n",
@@ -90,8 +90,8 @@ def load_settings(
     for dotted, value in override_pairs(overrides):
         if dotted.split(".")[0] not in allowed:
             raise ConfigError(
-                f"{dotted[:80]} may not change on resume, only {', '.join(allowed)}; to go on from "
-                f"these weights with other settings begin a run with init.from={config.parent}"
+                f"{key_text(dotted)} may not change on resume, only {', '.join(allowed)}; to go on "
+                f"from these weights with other settings begin a run with init.from={config.parent}"
             )
         _set(values, dotted, value)
     return settings_from(values, where=str(config))
@@ -140,7 +140,7 @@ def _beside(here: Path | None, base: str) -> str:
     """A base that is a file in the recipe's own folder, by its path; else what was written."""
     try:
         return str(here / base) if here is not None and (here / base).is_file() else base
-    except OSError:  # a name that no file can have; `_find` says so
+    except (OSError, ValueError):  # a name that no file can have; `_find` says so
         return base
 
 
@@ -159,7 +159,9 @@ def _find(recipe: str) -> tuple[bytes, str, Path | None]:
         if not file.is_file():
             raise ConfigError(f"no recipe file {shown(recipe)}{known}")
         return file.read_bytes(), str(file), file.parent
-    except (OSError, RuntimeError) as error:
+    except ConfigError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:  # no such name, NUL, a circle of links
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"recipe file {shown(recipe)} cannot be read: {reason}") from error
 
@@ -207,7 +209,7 @@ def _known(
         if key not in names:
             here = [".".join([*path, n]) for n in names]
             hint = PEERS_NAMES.get(str(key)) or _nearest(dotted[:80], here)
-            raise ConfigError(f"{where}: unknown setting {dotted[:80]}; nearest known: {hint}")
+            raise ConfigError(f"{where}: unknown setting {key_text(dotted)}; nearest known: {hint}")
         section = _section(names[key].annotation)
         if section is not None and isinstance(value, Mapping):
             _known(value, section, where, (*path, str(key)))
@@ -215,13 +217,15 @@ def _known(
 
 def _nearest(dotted: str, here: list[str]) -> str:
     everything = _all_keys(TrainSettings, ())
-    for candidates in (here, everything):
-        near = difflib.get_close_matches(dotted, candidates, n=1, cutoff=0.7)
-        if near:
-            return near[0]
     last = dotted.rsplit(".", 1)[-1]
     same = [k for k in everything if k.rsplit(".", 1)[-1] == last]
-    return same[0] if same else difflib.get_close_matches(dotted, everything, n=1, cutoff=0.0)[0]
+    if same:
+        return same[0]
+    for candidates, cutoff in ((here, 0.7), (everything, 0.7), (everything, 0.0)):
+        near = difflib.get_close_matches(dotted, candidates, n=1, cutoff=cutoff)
+        if near:
+            break
+    return near[0]
 
 
 def _all_keys(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:

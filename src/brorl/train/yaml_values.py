@@ -84,7 +84,7 @@ def check_plain(value: Any, where: str) -> None:
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while waiting:
         path, item = waiting.pop()
-        key = f"{where}: {'.'.join(path)}" if path else where
+        key = f"{where}: {key_text('.'.join(path))}" if path else where
         room -= 8 + (len(item) if isinstance(item, str) else 0)
         if room < 0 or len(path) > MAX_DEPTH:
             raise ConfigError(
@@ -97,6 +97,11 @@ def check_plain(value: Any, where: str) -> None:
             waiting += [((*path, str(k)[:_SHOWN]), v) for k, v in item.items()]
         elif isinstance(item, list | tuple):
             waiting += [((*path, str(i)), v) for i, v in enumerate(item)]
+
+
+def key_text(key: str) -> str:
+    """A setting's name in a message: one short line whatever it holds."""
+    return key[:80].encode("unicode_escape").decode()
 
 
 def shown(value: Any) -> str:
