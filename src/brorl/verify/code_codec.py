@@ -1,10 +1,11 @@
 """Values as bytes and back, between a program and the tests that call it.
 
 Plain types arrive as what they were: None, bool, int, float, complex, str, bytes, bytearray,
-list, tuple, set, frozenset, dict, range, deque, Decimal, Fraction. A subclass of one of these
-arrives as the type itself. Anything else stays where it is and travels as a number (a handle).
-Decoding builds values and nothing else: it imports and calls nothing that the sender names, and
-refuses what is malformed, so a hostile sender gains nothing by it.
+list, tuple, set, frozenset, dict, range, deque, Decimal, Fraction; and so do these types
+themselves, where they are built in. An instance of a subclass arrives as one of the type.
+Anything else stays where it is and travels as a number (a handle). Decoding builds values and
+nothing else: it imports and calls nothing that the sender names, and refuses what is malformed,
+so a hostile sender gains nothing by it.
 
 Runs inside boxes too, where every import costs time for each program: hence so few.
 """
@@ -33,6 +34,7 @@ _TAGS = {
     list: b"l", tuple: b"t", set: b"S", frozenset: b"Z", dict: b"d", range: b"R",
 }  # fmt: skip
 _LIBRARY_TAGS = {"collections.deque": b"q", "decimal.Decimal": b"D", "fractions.Fraction": b"Q"}
+_NAMED = {kind.__name__: kind for kind in _TAGS}
 _ITERATE: dict[bytes, Any] = {
     b"l": list.__iter__, b"t": tuple.__iter__, b"S": set.__iter__, b"Z": frozenset.__iter__,
 }  # fmt: skip
@@ -68,7 +70,7 @@ def decode(data: bytes, resolve: Resolve | None = None) -> Any:
     """
     try:
         value, end = _read(data, 0, resolve, MAX_DEPTH)
-    except (ValueError, TypeError, IndexError, struct.error, OverflowError, ArithmeticError) as e:
+    except (ValueError, TypeError, LookupError, struct.error, OverflowError, ArithmeticError) as e:
         raise CodecError(f"malformed value: {e}") from None
     if end != len(data):
         raise CodecError(f"malformed value: {len(data) - end} bytes too many")
@@ -125,6 +127,9 @@ def _write(value: Any, parts: list[bytes], handle: Handle | None, depth: int) ->
         whole = (value.start, value.stop, value.step) if tag == b"R" else value.as_integer_ratio()
         for item in whole:
             _write(item, parts, handle, depth)
+    elif isinstance(value, type) and value in _TAGS:
+        name = value.__name__.encode()
+        parts += (b"n", _COUNT.pack(len(name)), name)
     elif handle is None:
         raise CodecError(f"a value of type {type(value).__name__} cannot be sent")
     else:
@@ -159,7 +164,7 @@ def _read(data: bytes, at: int, resolve: Resolve | None, depth: int) -> tuple[An
     at += _COUNT.size
     if count > len(data) - at:
         raise CodecError(f"malformed value: {count} of something in {len(data) - at} bytes")
-    if tag in (b"i", b"s", b"b", b"B", b"D"):
+    if tag in (b"i", b"s", b"b", b"B", b"D", b"n"):
         raw, at = data[at : at + count], at + count
         if tag == b"i":
             return int.from_bytes(raw, "little", signed=True), at
@@ -167,6 +172,8 @@ def _read(data: bytes, at: int, resolve: Resolve | None, depth: int) -> tuple[An
             return raw.decode("utf-8", "surrogatepass"), at
         if tag == b"D":
             return _library(tag)(raw.decode()), at
+        if tag == b"n":
+            return _NAMED[raw.decode()], at
         return (raw if tag == b"b" else bytearray(raw)), at
     if tag == b"d":
         pairs = {}

@@ -3,7 +3,7 @@
 It never learns an expected result. It need not be trusted either: all it can say is what the
 program returns, and a program that takes it over can say no more than that.
 
-Runs in a box: see code_codec. `main` returns where the program shall run at top level.
+Runs in a box: see code_codec.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from brorl.verify.sandbox_guard import apply_landlock, apply_limits, limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import CodeType
-    from typing import Any
+    from typing import Any, NoReturn
 
 CHANNEL, CODE = 3, 4  # descriptors: see sandbox_keeper
 TOKEN = 8  # bytes before each request that its answer repeats
 CANNOT_COMPILE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
-def main() -> Callable[[], None] | None:
-    """Serve until the other end hangs up. Returns the run of a program in a child of this."""
+def main() -> None:
+    """Serve until the other end hangs up."""
     posix.close(CODE)
     config = decode(receive(CHANNEL, MAX_BYTES))
     file_bytes = config["limits"]["file_bytes"]
@@ -43,16 +42,16 @@ def main() -> Callable[[], None] | None:
         program = compile(config["code"], "<program>", "exec", dont_inherit=True)
     except CANNOT_COMPILE as error:
         send(CHANNEL, encode(("unreadable", _describe(error))))
-        return None
+        return
     preamble = compile(config["preamble"], "<preamble>", "exec", dont_inherit=True)
     try:
         if config["kind"] == "stdin":
             send(CHANNEL, encode(("loaded", "")))
-            return _serve_runs([preamble, program], file_bytes)
-        _serve_calls([preamble, program])
+            _serve_runs([preamble, program], file_bytes)
+        else:
+            _serve_calls([preamble, program])
     except WireError:
         pass
-    return None
 
 
 def _furnish() -> None:
@@ -76,7 +75,7 @@ def _describe(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _serve_runs(codes: list[CodeType], file_bytes: int) -> Callable[[], None] | None:
+def _serve_runs(codes: list[CodeType], file_bytes: int) -> None:
     """For each input: a child that runs the program; its exit status and what it has printed.
 
     Input and output are files, so that neither side waits for the other and a process that the
@@ -97,7 +96,7 @@ def _serve_runs(codes: list[CodeType], file_bytes: int) -> Callable[[], None] | 
             for number in (source, sink, CHANNEL):
                 posix.close(number)
             limit("RLIMIT_FSIZE", file_bytes)
-            return lambda: _run_as_main(codes)
+            _run_as_main(codes)
         _, status = posix.waitpid(child, 0)
         printed = posix.pread(sink, output_limit, 0)
         posix.close(source)
@@ -106,12 +105,35 @@ def _serve_runs(codes: list[CodeType], file_bytes: int) -> Callable[[], None] | 
         send(CHANNEL, request[:TOKEN] + reply)
 
 
-def _run_as_main(codes: list[CodeType]) -> None:
+def _run_as_main(codes: list[CodeType]) -> NoReturn:
+    """Run to the end of the process.
+
+    What the interpreter would do at its end is done here as far as a program can tell, because
+    taking down a forked interpreter costs several times the fork.
+    """
     space = sys.modules["__main__"].__dict__
     space.clear()
     space.update(__name__="__main__", __builtins__=builtins, __doc__=None, __file__="program.py")
-    for code in codes:
-        exec(code, space)
+    status = 0
+    try:
+        for code in codes:
+            exec(code, space)
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        status = 1
+    try:
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()  # waits for threads that are no daemons
+        if "atexit" in sys.modules:
+            sys.modules["atexit"]._run_exitfuncs()
+        space.clear()  # closes what a program has left open
+        for stream in (sys.stdout, sys.__stdout__):
+            if stream is not None:
+                stream.flush()
+    except BaseException:
+        status = status or 120  # what the interpreter says when it cannot flush
+    posix._exit(status & 0xFF)
 
 
 def _serve_calls(codes: list[CodeType]) -> None:
@@ -153,10 +175,8 @@ def _answer(space: dict[str, Any], verb: str, target: Any, *rest: Any) -> tuple[
     if verb == "call":
         value = target(*rest[0], **rest[1])
         return value, rest if value is None else None
-    if verb == "names":
-        return [name for name in target if name in space], None
-    if verb == "name":
-        return space[target], None
+    if verb == "borrow":
+        return {name: space[name] for name in target if name in space}, None
     if verb == "get":
         return getattr(target, rest[0]), None
     if verb == "set":

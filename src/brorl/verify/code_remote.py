@@ -9,7 +9,7 @@ Runs in a box: see code_codec.
 from __future__ import annotations
 
 import builtins
-import os
+import posix
 
 from brorl.verify.code_codec import ITERATOR, MAX_BYTES, CodecError, decode, encode
 from brorl.verify.code_wire import WireError, receive, send
@@ -140,7 +140,7 @@ class RemoteProgram:
     def _exchange(self, *request: Any) -> tuple[Any, Any]:
         if self.lost:
             raise ProgramLost(self.lost)
-        token = os.urandom(TOKEN)
+        token = posix.urandom(TOKEN)
         try:
             question = encode(request, self._handle)
         except CodecError as error:

@@ -25,8 +25,9 @@ class Outcome(NamedTuple):
     """What became of the tests.
 
     Attributes:
-        end: "done", "late" (a test or all of them ran out of time) or "unreadable" (the program
-            does not compile).
+        end: "done", "late" (a test or all of them ran out of time), "unreadable" (the program
+            does not compile), "lost" (a box did not start) or "broken" (the tests cannot be run).
+            `CodeRunner.run` returns the first three and raises for the others.
         passed: one for each test that was run, in order; those not run have not passed.
         why: about the first that did not pass; "" if all did.
     """
@@ -64,19 +65,22 @@ class CodeRunner:
         try:
             if self._program is None:
                 self._program = Box(self.sandbox, "program")
-            channel = self._program.start()
-            try:
+            with self._program.start() as channel:
                 channel.settimeout(START_S)
                 _send(channel, self._config(kind=task.kind, code=code, preamble=task.preamble))
                 if task.kind == "stdin":
-                    return _run_stdin(channel, task, test_s, total_s, stop_early)
-                return self._run_function(channel, task, test_s, total_s, stop_early)
-            finally:
-                channel.close()
-                self._program.end()
-        except (OSError, VerifierError) as error:
-            self.close()
-            raise VerifierError(f"a box was lost: {error}") from error
+                    outcome = _run_stdin(channel, task, test_s, total_s, stop_early)
+                else:
+                    outcome = self._run_function(channel, task, test_s, total_s, stop_early)
+            self._program.end()
+        except BaseException as error:
+            self.close()  # in whatever state they are, no other program shall meet these boxes
+            if isinstance(error, OSError):
+                raise VerifierError(f"a box was lost: {error}") from error
+            raise
+        if outcome.end in ("lost", "broken"):
+            raise VerifierError(outcome.why)
+        return outcome
 
     def close(self) -> None:
         """End all boxes. The runner may be used again; it starts new ones."""
@@ -146,9 +150,12 @@ def _run_stdin(
     channel: socket.socket, task: CodeTask, test_s: float, total_s: float, stop_early: bool
 ) -> Outcome:
     """One run for each input; outputs are compared here, where no program is."""
-    hello = _receive(channel, 64, time.monotonic() + START_S)
+    try:
+        hello = _receive(channel, 64, time.monotonic() + START_S)
+    except (OSError, CodecError):
+        hello = b""
     if hello != b"hello":
-        raise VerifierError("the box of a program did not start")
+        return Outcome("lost", (), "the box of a program did not start")
     end = time.monotonic() + total_s
     passed: list[bool] = []
     first_why = ""
@@ -200,10 +207,6 @@ def _read_outcome(data: bytes, declared: int) -> Outcome:
         end, passed, why = decode(data[HEADER.size :])
     except (CodecError, ValueError, TypeError):
         raise VerifierError("the process of the tests ended without an outcome") from None
-    if end == "broken":
-        raise VerifierError(why)
-    if end == "lost":
-        raise VerifierError(why)
     if len(passed) > declared:
         raise VerifierError(f"{declared} tests were declared, {len(passed)} have reported")
     return Outcome(end, tuple(passed), why)

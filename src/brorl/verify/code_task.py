@@ -8,6 +8,7 @@ from brorl.errors import DataError
 
 KINDS = ("function", "stdin")
 COMPARE = ("lines", "tokens", "exact")
+MAX_TEST_CHARS = 4_000_000  # of an input or an output
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ def _pairs(tests: Any) -> tuple[tuple[str, str], ...]:
         expected = test.get("output") if isinstance(test, Mapping) else None
         if not (isinstance(given, str) and isinstance(expected, str)):
             raise DataError(f"a test must be {{input, output}}, both strings, got {_brief(test)}")
+        if max(len(given), len(expected)) > MAX_TEST_CHARS:
+            raise DataError(f"a test may have {MAX_TEST_CHARS} characters, got {_brief(test)}")
         pairs.append((given, expected))
     return tuple(pairs)
 

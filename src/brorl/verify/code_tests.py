@@ -4,29 +4,29 @@ A server: for each program it forks a child, which gets a socket to the program 
 the outcome. The program has neither that pipe nor this memory: the tests, what they expect and
 what they conclude are out of its reach.
 
-Runs in a box: see code_codec. It starts once for many programs, so it may import more.
+Runs in a box: see code_codec. It starts once for many programs, but a fork costs by what there
+is to copy: hence the same thrift.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import _socket
 import builtins
 import gc
-import importlib
-import os
-import random
-import signal
-import socket
+import posix
+import struct
 import time
 
 from brorl.verify.code_codec import MAX_BYTES, decode, encode
 from brorl.verify.code_remote import BrokenTests, ProgramLeft, ProgramLost, RemoteProgram
-from brorl.verify.code_wire import HEADER, receive, send
+from brorl.verify.code_wire import HEADER, read_exactly, receive, send
 from brorl.verify.sandbox_guard import apply_landlock, apply_limits, limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType, FrameType
-    from typing import Any
+    from typing import Any, NoReturn
 
 CONTROL, CODE = 3, 4  # descriptors: see sandbox_keeper
 START_S = 30.0  # for the program's box to start, which is no doing of the program
@@ -40,30 +40,28 @@ MODULES = {
 
 def main() -> None:
     """Serve jobs until the other end hangs up."""
-    os.close(CODE)
-    control = socket.socket(fileno=CONTROL)
+    posix.close(CODE)
+    control = _socket.socket(fileno=CONTROL)
     config = decode(receive(CONTROL, MAX_BYTES))
     apply_limits(**config["limits"])
     if config["landlock"]:
         apply_landlock(["/tmp", "/dev/shm"])
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
     gc.freeze()
     while True:
-        header, descriptors, _, _ = socket.recv_fds(control, HEADER.size, 2)
+        header, ancillary, _, _ = control.recvmsg(HEADER.size, _socket.CMSG_SPACE(8))
         if len(header) < HEADER.size:
             return
+        ((_, _, numbers),) = ancillary
+        channel, outcome = struct.unpack("2i", numbers)
         (size,) = HEADER.unpack(header)
-        payload = b""
-        while len(payload) < size:
-            payload += control.recv(size - len(payload))
-        channel, outcome = descriptors
-        if os.fork() == 0:
-            control.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            Job(channel, outcome, decode(payload)).run()
-            os._exit(0)
-        os.close(channel)
-        os.close(outcome)
+        job = read_exactly(CONTROL, size)
+        if posix.fork() == 0:
+            posix.close(CONTROL)
+            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+            Job(channel, outcome, decode(job)).run()
+        posix.close(channel)
+        posix.close(outcome)
 
 
 class Job:
@@ -85,12 +83,12 @@ class Job:
         self._task = task
         self._end = time.monotonic() + START_S
 
-    def run(self) -> None:
-        """All of it."""
+    def run(self) -> NoReturn:
+        """All of it, to the end of the process."""
         try:
-            signal.signal(signal.SIGALRM, self._late)
+            _signal.signal(_signal.SIGALRM, self._late)
             limit("RLIMIT_CPU", int(self._task["total_s"]) + 10)
-            signal.setitimer(signal.ITIMER_REAL, START_S)
+            _signal.setitimer(_signal.ITIMER_REAL, START_S)
             if self.program.greet():
                 self._end = time.monotonic() + self._task["total_s"]
                 end = self._run_tests()
@@ -108,7 +106,6 @@ class Job:
         state, self.why = self.program.state()
         if state != "loaded":
             return "unreadable" if state == "unreadable" else "done"
-        random.seed(0)
         space = {"__name__": "tests", "__builtins__": builtins}
         if why := self._prepare(compiled, space):
             self.why = why
@@ -129,14 +126,15 @@ class Job:
         entry = self._task["entry_point"]
         names = free_names(compiled)
         for name in MODULES & names - {entry}:
-            space[name] = importlib.import_module(name)
+            space[name] = __import__(name)
+        if "random" in names:
+            __import__("random").seed(0)  # the same tests for every program
         wanted = {n for n in names if not hasattr(builtins, n) and n not in MODULES}
         wanted |= {entry} if entry else set()
 
         def borrow() -> None:
-            for name in self.program.ask("names", sorted(wanted)):
-                if name in wanted:
-                    space[name] = self.program.ask("name", name)
+            lent = self.program.ask("borrow", sorted(wanted))
+            space.update({name: lent[name] for name in wanted & set(lent)})
 
         if why := self._guard(borrow):
             return why
@@ -172,16 +170,16 @@ class Job:
 
     def _start_clock(self) -> None:
         left = self._end - time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, max(0.001, min(left, self._task["test_s"])))
+        _signal.setitimer(_signal.ITIMER_REAL, max(0.001, min(left, self._task["test_s"])))
 
     def _late(self, number: int, frame: FrameType | None) -> None:
         self.why = f"test {len(self.passed) + 1} ran out of its time"
         self._write("late")
 
-    def _write(self, end: str) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    def _write(self, end: str) -> NoReturn:
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
         send(self._outcome, encode((end, self.passed, self.why[:300])))
-        os._exit(0)
+        posix._exit(0)
 
 
 def _compile(source: str) -> CodeType:

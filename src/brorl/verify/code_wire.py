@@ -27,13 +27,14 @@ def send(descriptor: int, payload: bytes) -> None:
 
 def receive(descriptor: int, limit: int) -> bytes:
     """Read one message of at most `limit` bytes. Raises WireError."""
-    (size,) = HEADER.unpack(_read_exactly(descriptor, HEADER.size))
+    (size,) = HEADER.unpack(read_exactly(descriptor, HEADER.size))
     if size > limit:
         raise WireError(f"a message may have {limit} bytes, got one of {size}")
-    return _read_exactly(descriptor, size)
+    return read_exactly(descriptor, size)
 
 
-def _read_exactly(descriptor: int, size: int) -> bytes:
+def read_exactly(descriptor: int, size: int) -> bytes:
+    """Read that many bytes. Raises WireError."""
     parts = []
     while size:
         try:

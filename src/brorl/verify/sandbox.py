@@ -35,8 +35,7 @@ import marshal, posix, sys
 for name, code in marshal.loads(posix.pread(4, 1 << 20, 0)):
     module = sys.modules[name] = type(sys)(name)
     exec(code, module.__dict__)
-run = module.main()
-if run: run()
+module.main()
 """
 # Run once to try a box, and to have its own Python compile what it will run.
 _PROBE = """\

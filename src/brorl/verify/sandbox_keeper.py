@@ -63,6 +63,9 @@ def main() -> None:
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     control = socket.socket(fileno=int(sys.argv[1]))
     code, bpf = int(sys.argv[2]), int(sys.argv[3])
+    for number in (control.fileno(), code, bpf):
+        if number >= 0:
+            os.set_inheritable(number, False)  # a box gets what is meant for it and no more
     command = sys.argv[4:]
     box = 0
     while True:
