@@ -9,8 +9,10 @@ from brorl.verify.extract import boxed_answer, closing_answer, final_part
 from brorl.verify.math_compare import Outcome, compare
 from brorl.verify.math_number import TooLarge
 from brorl.verify.math_parse import readings
+from brorl.verify.math_structure import is_name
+from brorl.verify.math_symbolic import readable, same_function
 from brorl.verify.math_text import clean, squeeze
-from brorl.verify.math_value import Value
+from brorl.verify.math_value import Bracket, Expr, Many, Matrix, Relation, Union, Value
 from brorl.verify.verdict import Verdict, correct, grader_error, no_answer, ungradable, wrong
 
 Profile = Literal["lenient", "strict"]
@@ -30,8 +32,6 @@ class MathVerifier:
 
     def prepare(self) -> None:
         """Load the formula parser, outside of any deadline."""
-        from brorl.verify.math_symbolic import same_function
-
         same_function(r"\frac{x}{2}", r"x\cdot\frac{1}{2}")
 
     def extract(self, text: str, row: Mapping[str, Any]) -> str | None:
@@ -65,10 +65,15 @@ class MathVerifier:
         return rf"\boxed{{{gold.strip()}}}"
 
     def unreadable(self, gold: str | None, row: Mapping[str, Any]) -> str | None:
-        """Why no answer but an equal text could ever be right, None if the gold is understood."""
+        """Why this gold cannot be used, None if it can."""
         if gold is None or not clean(gold):
             return "the gold is empty"
         return None
+
+    def text_only(self, gold: str) -> bool:
+        """Whether no rule understands the gold, so that only the same text is right."""
+        values = _readings_of_gold(_gold(gold))
+        return not values or not all(_understood(value) for value in values)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -95,3 +100,17 @@ def _readings_of_gold(gold: str) -> tuple[Value, ...]:
         return readings(gold)
     except TooLarge:  # only an equal text can be right
         return ()
+
+
+def _understood(value: Value) -> bool:
+    """Whether every leaf is a number, words, or a formula that can be worked out."""
+    if isinstance(value, Many | Bracket):
+        return all(_understood(item) for item in value.items)
+    if isinstance(value, Union):
+        return all(_understood(part) for part in value.parts)
+    if isinstance(value, Matrix):
+        return all(_understood(cell) for row in value.rows for cell in row)
+    if isinstance(value, Relation):
+        pairs = zip(value.texts, value.members, strict=True)
+        return all(is_name(text) or _understood(member) for text, member in pairs)
+    return not isinstance(value, Expr) or (not value.opaque and readable(value.latex))

@@ -232,7 +232,7 @@ def _definition(relation: Relation) -> tuple[str, Value] | None:
         return (names[0], pairs[-1][1]) if len(names) == len(pairs) else None
     ends = is_name(pairs[0][0]) or is_name(pairs[-1][0])
     numbers = [v for v in values if isinstance(v, Number)]
-    if not ends and len(numbers) != len(values):
+    if not ends and len(numbers) != len(values) and len(pairs) > 1:
         return None
     if any(n.value != numbers[0].value for n in numbers):
         return None

@@ -77,6 +77,15 @@ def parse_formula(latex: str) -> Any:
         raise Unreadable from error
 
 
+def readable(latex: str) -> bool:
+    """Whether the parser knows a formula of this size."""
+    try:
+        parse_formula(latex)
+    except (Unreadable, TooLarge):
+        return False
+    return True
+
+
 def same_function(
     gold: str, answer: str, *, rename: Mapping[str, str] | None = None
 ) -> bool | None:

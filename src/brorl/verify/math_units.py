@@ -57,7 +57,9 @@ _BARE_UNIT = re.compile(
 )
 _DEGREE = re.compile(r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*(?:\\text\{[CF]\})?\s*$")
 _PERCENT = re.compile(r"\s*(?:%|\\text\{\s*%\s*\})\s*$")
-_CURRENCY = re.compile(r"^\s*\\text\{(dollars|USD|euros)\}\s*|^\s*(?P<sign>[€£])\s*")
+_CURRENCY = re.compile(r"\s*(?:\\text\{(dollars|USD|euros)\}|([€£]))\s*")
+
+_SIGNS = {"dollars": "dollars", "USD": "dollars", "euros": "euros", "€": "euros", "£": "pounds"}
 
 
 def split_unit(text: str) -> tuple[str, str]:
@@ -69,7 +71,7 @@ def split_unit(text: str) -> tuple[str, str]:
     Bare words are units only if they are known ones.
     """
     if match := _CURRENCY.match(text):
-        return text[match.end() :], match[1] or match["sign"]
+        return text[match.end() :], _SIGNS[match[1] or match[2]]
     for pattern, name in ((_DEGREE, "degrees"), (_PERCENT, "percent")):
         if (match := pattern.search(text)) and match.start() > 0:
             return text[: match.start()], name
