@@ -28,6 +28,7 @@ class Row:
 
     Attributes:
         group: index of its group among the kept ones.
+        group_id: of that group; names its stream.
         prompt: token ids of the group's prompt.
         sample: the answer and its record.
         old_logp: float32 [T], nats: under the policy before this step's updates.
@@ -35,6 +36,7 @@ class Row:
     """
 
     group: int
+    group_id: str
     prompt: tuple[int, ...]
     sample: Sample
     old_logp: NDArray[np.float32]
@@ -76,7 +78,7 @@ class Micro(NamedTuple):
 def rows_of(groups: Sequence[Group]) -> list[Row]:
     """A row for each answer that is trained on (it has an advantage), in order of groups."""
     return [
-        Row(i, group.prompt, sample, sample.completion.logprobs)
+        Row(i, group.id, group.prompt, sample, sample.completion.logprobs)
         for i, group in enumerate(groups)
         for sample in group.samples
         if sample.advantage is not None
@@ -87,14 +89,16 @@ def minibatches(rows: Sequence[Row], count: int, seed: int, step: int) -> list[l
     """Deal the rows of each group, shuffled, over `count` mini-batches; each keeps group order.
 
     Sizes differ by at most one in all. Fewer rows than mini-batches: as many as there are rows.
+    The order of a group's rows depends on (seed, step, group id) alone.
     """
     by_group: dict[int, list[Row]] = {}
     for row in rows:
         by_group.setdefault(row.group, []).append(row)
     dealt: list[list[Row]] = [[] for _ in range(min(count, len(rows)))]
     turn = 0
-    for group, members in sorted(by_group.items()):
-        for i in generator(seed, "minibatch", step, group).permutation(len(members)).tolist():
+    for _, members in sorted(by_group.items()):
+        stream = generator(seed, "minibatch", step, members[0].group_id)
+        for i in stream.permutation(len(members)).tolist():
             dealt[turn % len(dealt)].append(members[i])
             turn += 1
     return dealt

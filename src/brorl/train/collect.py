@@ -22,6 +22,7 @@ from brorl.train.grading import GradingDesk
 from brorl.train.groups import Fate, Group
 from brorl.train.prompts import Draw, PromptSource
 from brorl.train.settings import TrainSettings
+from brorl.train.widening import Widening
 
 _FORGET = 0.9  # weight of the past in the pass-rate estimate, per round
 
@@ -57,6 +58,7 @@ class Collected:
         found: fresh groups that passed the filter, surplus included.
         counts: outcomes of the fresh groups.
         escalated: wave total to the number of fresh groups that grew to it.
+        totals: group sizes after each wave in use.
         generated: answers sampled in this step.
     """
 
@@ -67,6 +69,7 @@ class Collected:
     found: int = 0
     counts: OutcomeCounts = field(default_factory=lambda: OutcomeCounts(*[0] * 8))
     escalated: dict[int, int] = field(default_factory=dict)
+    totals: tuple[int, ...] = ()
 
     @property
     def generated(self) -> int:
@@ -84,6 +87,12 @@ class Collector:
     policy: Policy
     pass_rate: PassRate = field(default_factory=PassRate)
     carried: list[Group] = field(default_factory=list)
+    widening: Widening | None = None
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Group sizes after each wave in use."""
+        return self.widening.totals if self.widening else self.settings.rollout.totals
 
     def collect(self, step: int) -> Collected:
         """Groups for one step.
@@ -93,7 +102,7 @@ class Collector:
                 no group could be graded at all.
         """
         s, target = self.settings, self.settings.prompts_per_step
-        out = Collected(kept=self.carried)
+        out = Collected(kept=self.carried, totals=self.totals)
         self.desk.waited_s = 0.0
         self.carried = []
         dynamic = s.dynamic_sampling
@@ -143,7 +152,7 @@ class Collector:
         """Draw prompts and grow their groups wave by wave, all prompts of a wave at once."""
         groups = [self._open(step, draw) for draw in self.source.draw(count)]
         growing = groups
-        for total in self.settings.rollout.totals:
+        for total in self.totals:
             self._grow(growing, total)
             escalated[total] = escalated.get(total, 0) + len(growing)
             if self.settings.rollout.waves is not None:
@@ -182,7 +191,7 @@ class Collector:
         """One-sided: search on until `stop_right` right answers are found."""
         r = self.settings.rollout
         more = samples_to_add(
-            group.n_right, len(group.samples), waves=r.totals, stop_right=r.stop_right
+            group.n_right, len(group.samples), waves=self.totals, stop_right=r.stop_right
         )
         return more > 0
 

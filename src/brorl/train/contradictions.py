@@ -16,14 +16,17 @@ def contradictions(s: "TrainSettings") -> list[str]:
     if r.n is not None and r.n < 2:
         found.append(f"rollout.n is {r.n}: a group baseline needs at least 2 rollouts a prompt")
     if r.waves is not None:
-        if any(b <= a for a, b in zip(r.waves, r.waves[1:], strict=False)):
-            found.append(f"rollout.waves are totals and must grow, got {list(r.waves)}")
-        if r.waves[0] < 2:
-            found.append(f"rollout.waves must begin with at least 2, got {r.waves[0]}")
-        if r.stop_right > r.waves[0]:
+        name = "rollout.auto.ladder" if r.waves == "auto" else "rollout.waves"
+        if any(b <= a for a, b in zip(r.totals, r.totals[1:], strict=False)):
+            found.append(f"{name} are totals and must grow, got {list(r.totals)}")
+        if r.totals[0] < 2:
+            found.append(f"{name} must begin with at least 2, got {r.totals[0]}")
+        if r.stop_right > r.totals[0]:
             found.append(
-                f"rollout.stop_right is {r.stop_right}, more than the first wave of {r.waves[0]}"
+                f"rollout.stop_right is {r.stop_right}, more than the first wave of {r.totals[0]}"
             )
+        if r.waves == "auto" and s.eval_every is None and r.auto.replay is None:
+            found.append("rollout.waves=auto watches held-out progress: set eval_every")
         if s.advantage.estimator == "rloo":
             found.append(
                 "rollout.waves: rloo leaves one out of equal groups; use another estimator"

@@ -38,6 +38,7 @@ from brorl.train.setup import Workbench, state_of
 from brorl.train.step import StepResult, train_step
 from brorl.train.telemetry import clock_metrics, step_metrics
 from brorl.train.update import NonFiniteLoss
+from brorl.train.widening import Switch, describe, sampling_error
 
 
 class StopFlag:
@@ -141,6 +142,7 @@ class Loop:
         bench.step = step
         self._count_empty(step, result)
         metrics |= self._reset_reference(step, metrics.get("policy/kl_ref"))
+        metrics |= self._widen(step, result)
         write_rollouts(
             self._run,
             step,
@@ -189,9 +191,31 @@ class Loop:
         if bench.best is None or one.value > bench.best[1]:
             bench.best = (step, one.value)
             write_json(self._run / "best.json", {"step": step, "pass@1": one.value})
+        metrics = _eval_metrics(result)
         if counts:
             bench.reset_rule.saw_eval(one.value)
-        return _eval_metrics(result)
+            widening = bench.collector.widening
+            if widening is not None:
+                error = sampling_error(result)
+                metrics |= self._switched(widening.after_eval(step, one.value, error))
+        return metrics
+
+    def _widen(self, step: int, result: StepResult) -> dict[str, Any]:
+        """Tell `waves: auto` what the step sampled; a replayed switch comes here."""
+        widening = self._bench.collector.widening
+        if widening is None:
+            return {}
+        counts = result.collected.counts
+        widening.saw_groups(counts.groups, counts.solved_none)
+        return self._switched(widening.after_step(step))
+
+    def _switched(self, switch: Switch | None) -> dict[str, Any]:
+        """Say and record a wave added, with the numbers that caused it."""
+        widening = self._bench.collector.widening
+        if switch is None or widening is None:
+            return {}
+        self._progress.note(describe(switch, widening.totals))
+        return {f"width/switch_{name}": value for name, value in switch._asdict().items()}
 
     def _evaluation(self, step: int, result: Heldout) -> Evaluation:
         """The held-out evaluation as a file that `brorl compare` reads."""
@@ -289,7 +313,9 @@ class Loop:
             folder / f"step-{step:06d}.json",
             [
                 {
-                    "problem": row.sample.text,
+                    "group_id": row.group_id,
+                    "sample_index": row.sample.index,
+                    "text": row.sample.text,
                     "prompt_ids": list(row.prompt),
                     "response_ids": row.sample.completion.tokens.tolist(),
                     "old_logp": [repr(float(x)) for x in row.old_logp],

@@ -73,7 +73,7 @@ def plan(settings: TrainSettings, *, prompt_tokens: int) -> Plan:
     return Plan(
         recipe=s.name or "recipe",
         rollout_n=widest,
-        waves=list(r.waves) if r.waves else None,
+        waves=list(r.totals) if r.waves is not None else None,
         prompts_per_step=s.prompts_per_step,
         samples_per_step=kept,
         samples_generated_least=least_prompts * first,
@@ -189,7 +189,7 @@ def _expected(s: TrainSettings) -> dict[str, float] | None:
     from brorl.algo.waves import expected_samples
 
     return {
-        str(p): expected_samples(p, waves=s.rollout.waves, stop_right=s.rollout.stop_right)
+        str(p): expected_samples(p, waves=s.rollout.totals, stop_right=s.rollout.stop_right)
         for p in (0.0, 0.001, 0.01, 0.1, 0.5)
     }
 

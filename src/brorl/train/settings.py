@@ -88,12 +88,24 @@ class WarmstartSettings(Section):
     grad_clip: Positive = 1.0
 
 
+class AutoWavesSettings(Section):
+    """`rollout.waves: auto`: see brorl.train.widening."""
+
+    ladder: Annotated[tuple[Count, ...], Field(min_length=1)] = (16, 64, 256, 512)
+    window: Annotated[int, Field(ge=3)] = 5  # evaluations
+    smallest_gain: Positive = 0.01  # of held-out pass@1 over the window
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    min_all_wrong: Share = 0.02  # of groups
+    replay: tuple[Count, ...] | None = None  # steps after which a wave is added, instead
+
+
 class RolloutSettings(Section):
     """How answers are sampled in training."""
 
     engine: Literal["embedded"] = "embedded"
     n: Count | None = None
-    waves: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+    waves: Literal["auto"] | Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+    auto: AutoWavesSettings = AutoWavesSettings()
     stop_right: Count = 2
     keep_per_group: Count | None = None
     temperature: Positive = 1.0
@@ -104,7 +116,9 @@ class RolloutSettings(Section):
 
     @property
     def totals(self) -> tuple[int, ...]:
-        """Group sizes after each wave; one wave for a fixed width."""
+        """Group sizes after each wave: one wave for a fixed width, the whole ladder for auto."""
+        if self.waves == "auto":
+            return self.auto.ladder
         return self.waves if self.waves is not None else (self.n or 0,)
 
     @property

@@ -30,6 +30,7 @@ from brorl.train.prompts import PromptSource
 from brorl.train.reference import Reference, ResetRule
 from brorl.train.settings import TrainSettings
 from brorl.train.step import Learner
+from brorl.train.widening import Widening
 from brorl.verify.pool import GraderPool
 
 
@@ -181,13 +182,15 @@ def assemble(
     )
     reference = Reference(policy, 0) if settings.kl_coef > 0 else None
     source = PromptSource(data.train, settings.seed, settings.data.solved_weight)
+    auto = settings.rollout.waves == "auto"
+    widening = Widening(settings.rollout.auto) if auto else None
     desk = GradingDesk(policy, pool, data.task.verifier, true_score)
     bench = Workbench(
         settings,
         data,
         policy,
         Learner(policy, optimizer, engine, reference, updates),
-        Collector(settings, source, engine, desk, policy),
+        Collector(settings, source, engine, desk, policy, widening=widening),
         pool,
         ResetRule(settings.ref),
     )
@@ -214,6 +217,7 @@ def state_of(bench: Workbench) -> dict[str, object]:
         "best": list(bench.best) if bench.best else None,
         "empty_steps": bench.empty_steps,
         "totals": bench.totals,
+        "widening": bench.collector.widening.state() if bench.collector.widening else None,
     }
 
 
@@ -232,6 +236,8 @@ def _restore(bench: Workbench, checkpoint: Checkpoint) -> None:
     bench.collector.pass_rate.generated = float(state["pass_rate"]["generated"])
     problems = {p.id: p for p in bench.data.train}
     bench.collector.carried = load_carried(checkpoint, problems)
+    if bench.collector.widening is not None:
+        bench.collector.widening.restore(state["widening"])
     reset = state["reset"]
     bench.reset_rule.last = int(reset["last"])
     bench.reset_rule.best = float("-inf") if reset["best"] is None else float(reset["best"])

@@ -109,7 +109,8 @@ def _sampling_metrics(
     if settings.rollout.waves is not None:
         for total in settings.rollout.totals[1:]:
             out[f"groups/escalated_{total}"] = collected.escalated.get(total, 0)
-        widest = settings.rollout.widest
+        widest = collected.totals[-1]
+        out["groups/widest"] = widest
         out["groups/unsolved_at_max"] = sum(
             len(g.samples) == widest and g.n_right == 0 for g in collected.fresh
         )

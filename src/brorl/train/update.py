@@ -188,7 +188,8 @@ def _loss(
         denominator=denominator,
         dtype=scored.logp_M.dtype,
     )
-    weight_M = base_M * micro.per_token([r.sample.weight for r in micro.rows])
+    base_M = base_M * micro.per_token([r.sample.weight for r in micro.rows])
+    weight_M = base_M
     corrections = [r.correction for r in micro.rows if r.correction is not None]
     if corrections:
         weight_M = weight_M * micro.flat(corrections)
