@@ -20,6 +20,8 @@ def summary(run: Path, result: Mapping[str, Any]) -> str:
     if evals:
         lines += ["", f"held-out, {evals[-1]['eval/problems']} problems, 95 % intervals"]
         lines += _table(evals[0], evals[-1])
+        best = max(evals, key=lambda row: row["eval/pass@1"])
+        lines.append(f"best held-out pass@1 {best['eval/pass@1']:.3f} after step {best['step']}")
     if (run / "report.html").exists():
         lines += ["", f"report   {run / 'report.html'}"]
     return "\n".join(lines)
