@@ -57,6 +57,14 @@ def test_a_constant_length_makes_it_dr_grpo():
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_micro_batch_of_one_token(mode):
+    """Hand-computed: its share of a step of 4."""
+    one = torch.tensor([True])
+    got = token_weights(one, one.long(), loss_agg_mode=mode, denominator=4, dtype=torch.float64)
+    assert got.tolist() == [0.25]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_weights_of_the_whole_step_add_up(mode):
     """Identity: sum of weights is 1 for both means, tokens per answer for the sum."""
     n = loss_denominator(LENGTHS, loss_agg_mode=mode)

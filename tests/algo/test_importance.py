@@ -140,3 +140,8 @@ def test_says_what_is_wrong():
         mismatch(x, x, x)
     with pytest.raises(ShapeError, match=r"equal shapes, got .*'engine_logp': \[1\]"):
         mismatch(x, x[:1], x > 0)
+    knobs = {"tis_type": "tis", "cap": 1.0, "min": 0.0}
+    with pytest.raises(ShapeError, match=r"equal shapes, got .*'sequence': \[1\]"):
+        importance_weights(x, x, x > 0, SEQUENCE[:1], **knobs)
+    with pytest.raises(ShapeError, match=r"mask must be bool, got torch\.int64"):
+        importance_weights(x, x, SEQUENCE[:2], SEQUENCE[:2], **knobs)

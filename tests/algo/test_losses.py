@@ -188,20 +188,40 @@ def test_a_token_of_weight_zero_is_not_looked_at():
 def test_counts_by_hand():
     """Hand-computed. A token per case; the ones with no gradient are those that are counted.
 
-    ratio      2     2     1/2   1/2   1     4     e^30  e^30
-    advantage  +     -     -     +     +     -     -     0
-    counted    high        low               c     c, overflowed
+    ratio      2     2     1/2   1/2   1     4     4     e^30  e^30
+    advantage  1/2   -1    -1    1/2   1     -1    1/2   -1    0
+    counted    high        low               c     high  c, overflowed
     """
-    log_ratio = torch.tensor([2.0, 2.0, 0.5, 0.5, 1.0, 4.0, math.exp(30), math.exp(30)]).log()
-    adv = torch.tensor([1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0, 0.0])
-    logp, mask = log_ratio.clone().requires_grad_(), torch.ones(8, dtype=torch.bool)
-    out = clipped_policy_loss(logp, torch.zeros(8), adv, torch.ones(8), mask, **DUAL)
+    log_ratio = torch.tensor([2.0, 2.0, 0.5, 0.5, 1.0, 4.0, 4.0, math.exp(30), math.exp(30)]).log()
+    adv = torch.tensor([0.5, -1.0, -1.0, 0.5, 1.0, -1.0, 0.5, -1.0, 0.0])
+    logp, mask = log_ratio.clone().requires_grad_(), torch.ones(9, dtype=torch.bool)
+    out = clipped_policy_loss(logp, torch.zeros(9), adv, torch.ones(9), mask, **DUAL)
     out.loss.backward()
     counts = (out.tokens, out.clipped_low, out.clipped_high, out.clipped_c, out.overflowed)
-    assert [int(x) for x in counts] == [8, 1, 1, 2, 1]
-    assert logp.grad.tolist() == pytest.approx([0, 2, 0, -0.5, -1, 0, 0, 0])
-    # 1.28 - 2 - 0.8 + 0.5 + 1 - 3 - 3
-    assert out.loss.item() == pytest.approx(-(1.28 - 2 - 0.8 + 0.5 + 1 - 3 - 3))
+    assert [int(x) for x in counts] == [9, 1, 2, 2, 1]
+    assert logp.grad.tolist() == pytest.approx([0, 2, 0, -0.25, -1, 0, 0, 0, 0])
+    assert out.loss.item() == pytest.approx(-(0.64 - 2 - 0.8 + 0.25 + 1 - 3 + 0.64 - 3))
+
+
+def test_at_the_bounds_nothing_is_clipped():
+    """Hand-computed: ratios of exactly 2, 1/2 and e^20 with bounds there keep their gradient."""
+    log_ratio = torch.tensor([math.log(2), -math.log(2), 20.0], dtype=torch.float64)
+    logp = log_ratio.clone().requires_grad_()
+    adv, one = torch.tensor([1.0, -1.0, -1.0]).double(), torch.ones(3).double()
+    bounds = {"clip_ratio_low": 0.5, "clip_ratio_high": 1.0, "clip_ratio_c": None}
+    out = clipped_policy_loss(logp, torch.zeros(3).double(), adv, one, one > 0, **bounds)
+    out.loss.backward()
+    assert [int(x) for x in out[1:]] == [3, 0, 0, 0, 0]
+    assert logp.grad.tolist() == pytest.approx([-2.0, 0.5, math.exp(20)], rel=1e-12)
+
+
+def test_the_widest_bounds_are_allowed():
+    """Identity: no lower room at all, or no clip above that anything reaches."""
+    tensors = batch(6)
+    for bounds in ((0.0, 0.0, 1.5), (0.0, 1e6, None)):
+        clip = dict(zip(CLIP, bounds, strict=True))
+        want = oracle(*(x.tolist() for x in tensors), **clip)
+        assert clipped_policy_loss(*tensors, **clip).loss.item() == pytest.approx(want, rel=1e-12)
 
 
 def test_constants_carry_no_gradient():
@@ -219,7 +239,7 @@ def test_says_what_is_wrong():
         clipped_policy_loss(logp, old, adv, weight, mask.double(), **CLIP)
     with pytest.raises(ShapeError, match=r"equal shapes, got .*'advantage': \[8, 1\]"):
         clipped_policy_loss(logp, old, adv[:, :1], weight, mask, **CLIP)
-    for bad in ({"clip_ratio_low": 1.0}, {"clip_ratio_high": -0.1}, {"clip_ratio_high": math.nan}):
+    for bad in ({"clip_ratio_low": 1.0}, {"clip_ratio_high": -0.1}, {"clip_ratio_high": math.inf}):
         with pytest.raises(ConfigError, match="need 0 <= clip_ratio_low < 1"):
             clipped_policy_loss(logp, old, adv, weight, mask, **CLIP | bad)
     with pytest.raises(ConfigError, match=r"clip_ratio_c must be > 1, got 1\.0"):

@@ -23,6 +23,7 @@ def test_brorl_against_prorl(lr_scaling, want):
 def test_the_base_is_the_base(lr_scaling):
     """Identity: at lr_base_samples every rule gives lr itself."""
     assert scaled_lr(lr=3e-4, lr_scaling=lr_scaling, samples=96, lr_base_samples=96) == 3e-4
+    assert scaled_lr(lr=3e-4, lr_scaling=lr_scaling, samples=1, lr_base_samples=1) == 3e-4
 
 
 def test_warmup_by_hand():
@@ -38,6 +39,7 @@ def test_cosine_by_hand():
     for update, want in at.items():
         assert cosine_factor(update, start=10, total=110, floor=0.1) == pytest.approx(want)
     assert cosine_factor(30, start=0, total=90, floor=0.0) == pytest.approx(0.75)
+    assert cosine_factor(30, start=0, total=90, floor=1.0) == 1.0
 
 
 def test_needs_no_torch():
@@ -47,7 +49,7 @@ def test_needs_no_torch():
 
 
 def test_says_what_is_wrong():
-    for lr, samples, base in ((0.0, 1, 1), (1.0, 0, 1), (1.0, 1, -1), (math.nan, 1, 1)):
+    for lr, samples, base in ((0.0, 1, 1), (1.0, 0, 1), (1.0, 1, 0), (math.nan, 1, 1)):
         with pytest.raises(ConfigError, match="need lr, samples and lr_base_samples > 0"):
             scaled_lr(lr=lr, lr_scaling="sqrt", samples=samples, lr_base_samples=base)
     with pytest.raises(ConfigError, match="need update and warmup >= 0, got -1 and 3"):
