@@ -9,7 +9,10 @@ from brorl.tasks.files import FileTask
 from brorl.tasks.names import unknown_name
 from brorl.tasks.problem import Task
 from brorl.tasks.reasoning_gym import ReasoningGymTask
+from brorl.verify.choice import ChoiceVerifier
 from brorl.verify.exact import ExactMatch
+from brorl.verify.instruction import InstructionVerifier
+from brorl.verify.math import MathVerifier
 from brorl.verify.protocol import Verifier
 from brorl.verify.reasoning_gym import registered_names
 from brorl.verify.user import load_verifier
@@ -77,13 +80,20 @@ def build_verifier(name: str) -> Verifier:
         ConfigError: no such verifier, with the nearest known name.
     """
     if name in VERIFIERS:
-        return VERIFIERS[name]()
+        return VERIFIERS[name]
     if ":" in name or "." in name:
         return load_verifier(name)
     raise ConfigError(unknown_name("verifier", name, VERIFIERS))
 
 
-VERIFIERS = {"exact": ExactMatch}
+VERIFIERS: dict[str, Verifier] = {
+    "choice": ChoiceVerifier(options="options"),
+    "exact": ExactMatch(),
+    "instructions": InstructionVerifier(profile="strict", score="all"),
+    "instructions-loose": InstructionVerifier(profile="loose", score="all"),
+    "math": MathVerifier(profile="lenient"),
+    "math-strict": MathVerifier(profile="strict"),
+}
 
 
 def _named_task(settings: Mapping[str, Any]) -> Task:

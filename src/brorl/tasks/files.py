@@ -70,7 +70,8 @@ class FileTask:
             held_out: in [0, 1): without `evaluation`, the share of training rows to hold out.
                 Which ones is decided by a hash of the question, so that adding rows moves none.
             prompt: field with the prompt.
-            answer: field with the gold: text, a number, or a list with one of them.
+            answer: field with the gold: text, a number, or a list with one of them. Not read
+                if the verifier needs no gold (`needs_gold = False`).
             verifier: judges the answers. If it has `unreadable`, rows whose gold it cannot read
                 are set aside; if it has `write`, its text is the worked answer of a problem.
 
@@ -144,11 +145,13 @@ class FileTask:
         prompt = _field(row, self._prompt)
         if not isinstance(prompt, str) or not prompt.strip():
             raise DataError(f"{row.where}: field {self._prompt!r} must be text, got {prompt!r:.60}")
-        gold = _gold(_field(row, self._answer), row.where, self._answer)
-        values = plain(row.values, row.where)
-        worked = (
-            self._verifier.write(gold, values) if isinstance(self._verifier, GoldWriter) else None
-        )
+        gold = None
+        if getattr(self._verifier, "needs_gold", True):
+            gold = _gold(_field(row, self._answer), row.where, self._answer)
+        values = plain(row.values)
+        worked = None
+        if gold is not None and isinstance(self._verifier, GoldWriter):
+            worked = self._verifier.write(gold, values)
         number = row.where.rpartition(":")[2]
         return Problem(f"{self.name}/{part}/{number}", prompt, gold, worked, values, self.name)
 
@@ -166,12 +169,12 @@ class FileTask:
         return list(first.values())
 
 
-def plain(value: Any, where: str) -> Any:
+def plain(value: Any) -> Any:
     """The same data in JSON types; other scalars (dates, decimals, bytes) become their text."""
     if isinstance(value, Mapping):
-        return {str(k): plain(v, where) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v, where) for v in value]
+        return [plain(v) for v in value]
     if value is None or isinstance(value, str | bool | int | float):
         return value
     return str(value)
