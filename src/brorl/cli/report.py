@@ -1,0 +1,89 @@
+"""`brorl report`: write the page of a run, or of several side by side."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders; several of one task stand together."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page's file: RUN/report.html, or ./report.html for several runs."),
+    ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Write it again as the runs go on, until all are finished."),
+    ] = False,
+    every: Annotated[
+        int | None, typer.Option(help="Seconds between looks with --watch; 10 where not given.")
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page and print its path.
+
+    Example: brorl report runs/narrow runs/wide --out compare.html
+    """
+    from brorl.errors import ConfigError
+    from brorl.report.run import FILE, write_page
+
+    if every is not None and not watch:
+        raise ConfigError("--every is for --watch: without it the page is written once")
+    if every is not None and every < 1:
+        raise ConfigError(f"--every needs at least 1 second, got {every}")
+    path = out or (runs[0] / FILE if len(runs) == 1 else Path(FILE))
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path} cannot be written: {path.parent} is not a folder")
+    if watch:
+        _watch(runs, path, 10 if every is None else every)
+    else:
+        write_page(runs, path, refresh_s=None)
+    typer.echo(path)
+
+
+def _watch(runs: list[Path], path: Path, every_s: int) -> None:
+    """Rewrite the page when something new is recorded; a browser that shows it follows.
+
+    Ends with the last step of the last run, or by Ctrl-C; a run that was stopped may be resumed
+    meanwhile, and files that a resume is just cutting back are read at the next look.
+    """
+    from brorl.errors import DataError
+    from brorl.report.run import write_page
+
+    seen = None
+    while True:
+        now = _state(runs)
+        if now != seen:
+            try:
+                records = write_page(runs, path, refresh_s=every_s)
+            except DataError:
+                if seen is None:
+                    raise
+                time.sleep(every_s)
+                continue
+            if seen is None:
+                print(f"watching; open {path}", file=sys.stderr)
+            seen = now
+            if all(record.finished for record in records):
+                write_page(runs, path, refresh_s=None)
+                return
+        time.sleep(every_s)
+
+
+def _state(runs: list[Path]) -> list[tuple[int, int] | None]:
+    """Size and time of every run's metrics: a step appends a line last of all its files."""
+    from brorl.record.metrics import FILE
+
+    found: list[tuple[int, int] | None] = []
+    for run in runs:
+        try:
+            stat = (run / FILE).stat()
+            found.append((stat.st_size, stat.st_mtime_ns))
+        except FileNotFoundError:
+            found.append(None)
+    return found
