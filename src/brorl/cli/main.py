@@ -3,6 +3,7 @@
 No verb imports torch before it runs, so `brorl --help` is instant.
 """
 
+import os
 import sys
 from typing import Annotated
 
@@ -47,6 +48,8 @@ def main() -> None:
     """Entry point of the console script; returns only through sys.exit."""
     from brorl.errors import BrorlError, EngineError, Interrupted, RunError, VerifierError
 
+    # A verifier named module:function is looked for here too, as `python -m` would.
+    sys.path.insert(0, os.getcwd())
     try:
         app()
     except Interrupted as error:
