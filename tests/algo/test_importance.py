@@ -126,9 +126,17 @@ def test_a_ratio_that_overflows_stays_finite(tis_type):
 
 
 def test_weights_carry_no_gradient():
-    x = RHO.log().requires_grad_()
-    got = importance_weights(x, x.detach() - 1, MASK, SEQUENCE, tis_type="tis", cap=9.0, min=0.0)
+    trainer, engine = RHO.log().requires_grad_(), (-RHO).requires_grad_()
+    got = importance_weights(trainer, engine, MASK, SEQUENCE, tis_type="tis", cap=9.0, min=0.0)
     assert not got.weight.requires_grad
+
+
+def test_a_small_mismatch_is_not_rounded_away():
+    """Hand-computed: log rho = 2^-12 in float32 has k3 = x^2 / 2 + x^3 / 6; exp(x) - 1 - x has 0."""
+    x = 2.0**-12
+    trainer, engine = torch.tensor([-1.0 + x]), torch.tensor([-1.0])
+    got = mismatch(trainer, engine, torch.tensor([True]))
+    assert got.k3 == pytest.approx(x**2 / 2 + x**3 / 6, rel=1e-7)
 
 
 def test_says_what_is_wrong():

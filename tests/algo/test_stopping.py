@@ -233,13 +233,20 @@ def test_lost_samples_leave_no_condition():
     assert first_samples(3, 9, 2, stop_right=2).right != Fraction(1, 3)
 
 
+def test_a_last_wave_that_was_lost_whole():
+    """Hand-computed: the 16 before it are known one by one, so it is 1 in 16."""
+    assert first_samples(1, 16, 16, stop_right=2).right == Fraction(1, 16)
+    with pytest.raises(ShapeError, match="can't have gone on after 16 samples and end with 2"):
+        first_samples(2, 16, 16, stop_right=2)
+
+
 def test_says_what_is_wrong():
     with pytest.raises(
         ShapeError, match="stops at 2 right can't have gone on after 16 samples and"
     ):
         first_samples(60, 64, 16, stop_right=2)
-    for c, n, b in ((3, 2, 0), (-1, 2, 0), (0, 0, 0), (1, 4, 4), (1, 4, -1)):
-        with pytest.raises(ShapeError, match=f"before < size, got {c}, {n}, {b}"):
+    for c, n, b in ((3, 2, 0), (-1, 2, 0), (0, 0, 0), (1, 4, 5), (1, 4, -1)):
+        with pytest.raises(ShapeError, match=f"before <= size >= 1, got {c}, {n}, {b}"):
             first_samples(c, n, b, stop_right=2)
     with pytest.raises(ConfigError, match="stop_right must be >= 1, got 0"):
         first_samples(1, 4, 2, stop_right=0)

@@ -43,7 +43,8 @@ def first_samples(right: int, size: int, before: int, *, stop_right: int) -> Fir
     Args:
         right: c, right answers in all.
         size: n >= 1, samples in all (lost ones left out, here and below).
-        before: b, samples before the last wave drawn; 0 where there was one wave.
+        before: b, samples before the last wave drawn; 0 where there was one wave, and all of
+            `size` where the last wave was lost whole.
         stop_right: right answers at which a group stops, >= 1.
 
     Returns:
@@ -244,9 +245,9 @@ def _ways(right: int, size: int, before: int, stop_right: int) -> tuple[int, int
     """b, m, and for each possible t the orders of samples that end so: C(b, t) · C(m, c - t)."""
     if stop_right < 1:
         raise ConfigError(f"stop_right must be >= 1, got {stop_right}")
-    if not (0 <= right <= size and size >= 1 and 0 <= before < size):
+    if not (0 <= right <= size and size >= 1 and 0 <= before <= size):
         raise ShapeError(
-            f"need 0 <= right <= size and before < size, got {right}, {size}, {before}"
+            f"need 0 <= right <= size and 0 <= before <= size >= 1, got {right}, {size}, {before}"
         )
     if before < stop_right:  # one wave, or too few samples left to have stopped: no condition
         return size, 0, {right: comb(size, right)}
