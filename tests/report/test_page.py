@@ -373,3 +373,19 @@ def test_panels_are_drawable_and_told_apart():
     assert len({p.title for p in panels}) == len(panels)
     assert {p.form for p in panels} <= set(FORMS)
     assert all(f"--{m.color}:" in style for p in panels for m in p.metrics if m.color)
+
+
+def test_what_changed_a_run_on_its_way_is_told_and_marked(tmp_path):
+    """A reset at step 1 and a wave added at step 2, after 8 and 16 samples."""
+    waves = {"n": None, "waves": "auto", "auto": {"ladder": [4, 8]}}
+    run = new_run(tmp_path / "run", CONFIG | {"rollout": waves})
+    append_metrics(run, metrics(1, **{"ref/reset": 1, "ref/reset_reason": "stall"}))
+    append_metrics(
+        run, metrics(2, **{"ref/reset": 0, "width/switch_widest": 8, "width/switch_cause": "stall"})
+    )
+    page = page_of(write_report(run))
+    events = page.data["runs"][0]["events"]
+    assert [(e["x"]["step"], e["x"]["generated"]) for e in events] == [(1, 8), (2, 16)]
+    assert "step 1: reference policy reset (stall)" in page.words
+    assert "step 2: a wave added, groups may grow to 8 (stall)" in page.words
+    assert "auto: 4 → 8" in page.words

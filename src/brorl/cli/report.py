@@ -49,29 +49,39 @@ def report(
 def _watch(runs: list[Path], path: Path, every_s: int) -> None:
     """Rewrite the page when something new is recorded; a browser that shows it follows.
 
-    Ends with the last step of the last run, or by Ctrl-C; a run that was stopped may be resumed
-    meanwhile, and files that a resume is just cutting back are read at the next look.
+    Ends with the last step of the last run, or by Ctrl-C: a run that was stopped may be resumed
+    meanwhile.
     """
+    from brorl.errors import Interrupted
+
+    try:
+        _follow(runs, path, every_s)
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped watching; the page is {path}") from None
+
+
+def _follow(runs: list[Path], path: Path, every_s: int) -> None:
     from brorl.errors import DataError
     from brorl.report.run import write_page
 
-    seen = None
+    seen, told = None, False
     while True:
         now = _state(runs)
         if now != seen:
             try:
                 records = write_page(runs, path, refresh_s=every_s)
             except DataError:
-                if seen is None:
+                if not told:
                     raise
-                time.sleep(every_s)
+                time.sleep(every_s)  # a resume is cutting files back: look again
                 continue
-            if seen is None:
-                print(f"watching; open {path}", file=sys.stderr)
             seen = now
             if all(record.finished for record in records):
                 write_page(runs, path, refresh_s=None)
                 return
+            if not told:
+                print(f"watching; open {path}", file=sys.stderr)
+                told = True
         time.sleep(every_s)
 
 

@@ -103,9 +103,12 @@ def side_by_side(
 
 
 def width(config: Mapping[str, Any]) -> str | None:
-    """`64`, or `16 → 64 → 256` for adaptive waves."""
+    """`64`, `16 → 64 → 256` for adaptive waves, `auto: 16 → 64` for waves that come by rule."""
     rollout = config.get("rollout") or {}
     waves = rollout.get("waves")
+    if waves == "auto":
+        ladder = (rollout.get("auto") or {}).get("ladder") or []
+        return f"auto: {' → '.join(str(w) for w in ladder)}"
     if waves:
         return " → ".join(str(w) for w in waves)
     return _count(rollout.get("n"))

@@ -106,6 +106,7 @@ def render(runs: Sequence[Gathered], refresh_s: int | None) -> str:
         script_hash=_hash(script),
         sentences=sentences(*runs[0][:3]) if len(runs) == 1 else [],
         facts=facts(*runs[0][:3]) if len(runs) == 1 else [],
+        events=[event["text"] for event in drawn[0]["events"]] if len(runs) == 1 else [],
         tables=_tables(runs),
         browser_note=_browser_note(runs),
         blocks=_blocks(runs),
@@ -135,15 +136,20 @@ def _spent(record: RunRecord, budgets: dict[str, NDArray[np.float64]]) -> dict[s
 def _events(
     metrics: Sequence[dict[str, Any]], budgets: dict[str, NDArray[np.float64]]
 ) -> list[dict[str, Any]]:
-    """Steps at which the reference policy was reset."""
-    return [
-        {
-            "x": {name: float(axis[i]) for name, axis in budgets.items()},
-            "text": f"step {row['step']}: reference reset ({row.get('ref/reset_reason')})",
-        }
-        for i, row in enumerate(metrics)
-        if row.get("ref/reset")
-    ]
+    """What changed the run on its way: resets of the reference policy, waves added."""
+    found = []
+    for i, row in enumerate(metrics):
+        at = {name: float(axis[i]) for name, axis in budgets.items()}
+        if row.get("ref/reset"):
+            text = f"step {row['step']}: reference policy reset ({row.get('ref/reset_reason')})"
+            found.append({"x": at, "text": text})
+        if row.get("width/switch_widest") is not None:
+            text = (
+                f"step {row['step']}: a wave added, groups may grow to "
+                f"{row['width/switch_widest']} ({row.get('width/switch_cause')})"
+            )
+            found.append({"x": at, "text": text})
+    return found
 
 
 def _cost(budgets: dict[str, NDArray[np.float64]]) -> Cost:
