@@ -4,11 +4,11 @@ Each knows the traps of its file: AIME golds are zero-padded text, AMC golds are
 has its gold in the last \boxed of the solution, OlympiadBench wraps golds in lists and in $.
 """
 
-import ast
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from brorl.verify.code_rows import contest_task, humaneval_task, leetcode_task, mbpp_task
+from brorl.verify.code_task import read_task
 from brorl.verify.extract import find_boxes
 
 Row = Mapping[str, Any]
@@ -73,10 +73,8 @@ def olympiadbench(row: Row, number: int) -> SuiteRow:
 
 def humaneval(row: Row, number: int) -> SuiteRow:
     """164 rows; the tests are one function, check(candidate)."""
-    entry = _text(row["entry_point"])
-    task = _function(entry, [f"{row['test']}\ncheck({entry})\n"])
     question = f"Complete this function:\n\n```python\n{_text(row['prompt']).rstrip()}\n```"
-    return SuiteRow(_text(row["task_id"]), question, None, task, "code")
+    return SuiteRow(_text(row["task_id"]), question, None, _tested(humaneval_task(row)), "code")
 
 
 def mbpp(row: Row, number: int) -> SuiteRow | None:
@@ -86,30 +84,26 @@ def mbpp(row: Row, number: int) -> SuiteRow | None:
     """
     if not 11 <= int(row["task_id"]) <= 510:
         return None
-    tests = [_text(test) for test in row["test_list"]]
-    entry = _called(tests[0], _text(row["code"]))
-    task = _function(entry, tests, setup=_text(row["test_setup_code"]))
-    question = f"{row['text']}\n\nYour code must pass these tests:\n\n" + "\n".join(tests)
+    task = _tested(mbpp_task(row))
+    shown = "\n".join(_text(test) for test in row["test_list"])
+    question = f"{_text(row['text'])}\n\nYour code must pass these tests:\n\n{shown}"
     return SuiteRow(f"{row['task_id']}", question, None, task, "code")
 
 
 def leetcode(row: Row, number: int) -> SuiteRow:
     """200 rows; the tests call a method of class Solution; the problem asks for a code block."""
-    tests = [_text(row["tests"]["functional"])]
-    return SuiteRow(f"{number}", _text(row["problem"]), None, _function("Solution", tests), "code")
+    task = _tested(leetcode_task(row))
+    return SuiteRow(f"{number}", _text(row["problem"]), None, task, "code")
 
 
-def codecontests(row: Row, number: int) -> SuiteRow:
-    """165 rows with 1 to 138 pairs of standard input and output."""
-    tests = row["tests"]
-    pairs = list(zip(tests["inputs"], tests["outputs"], strict=True))
-    return SuiteRow(f"{number}", _text(row["problem"]).strip(), None, _stdin(pairs), "code")
+def contest(row: Row, number: int) -> SuiteRow:
+    """CodeContests (165 rows, 1 to 138 tests) and Codeforces (408 rows, mostly one sample test).
 
-
-def codeforces(row: Row, number: int) -> SuiteRow:
-    """408 rows, mostly with a single sample test: printing the sample pays, so read it so."""
-    pairs = [(test["input"], test["output"]) for test in row["tests"]]
-    return SuiteRow(f"{number}", _text(row["problem"]).strip(), None, _stdin(pairs), "code")
+    Where the only test is the sample in the statement, printing the sample pays: read it so.
+    """
+    return SuiteRow(
+        f"{number}", _text(row["problem"]).strip(), None, _tested(contest_task(row)), "code"
+    )
 
 
 def ifeval(row: Row, number: int) -> SuiteRow:
@@ -122,33 +116,11 @@ def ifeval(row: Row, number: int) -> SuiteRow:
     return SuiteRow(f"{row['key']}", _text(row["prompt"]), None, task, "instructions")
 
 
-def _called(test: str, reference: str) -> str:
-    """The name of the reference program that a test uses first."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # their backslashes are not our business
-        body = ast.parse(reference.replace("\r\n", "\n")).body
-    defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    for node in ast.walk(ast.parse(test)):
-        if isinstance(node, ast.Name) and node.id in defined:
-            return node.id
-    raise ValueError("the first test uses nothing that the reference program defines")
-
-
-def _function(entry_point: str, tests: list[str], setup: str = "") -> dict[str, Any]:
-    """The row of a code task whose tests call a function."""
-    if not tests:
+def _tested(task: dict[str, Any]) -> dict[str, Any]:
+    """The task, refused where it has no test: any program would pass it."""
+    if not read_task(task).declared:
         raise ValueError("a code task without tests would pass anything")
-    return {"kind": "function", "entry_point": entry_point, "setup": setup, "tests": tests}
-
-
-def _stdin(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
-    """The row of a code task that reads standard input."""
-    if not pairs:
-        raise ValueError("a code task without tests would pass anything")
-    return {
-        "kind": "stdin",
-        "tests": [{"input": _text(given), "output": _text(wanted)} for given, wanted in pairs],
-    }
+    return task
 
 
 def _text(value: Any) -> str:

@@ -139,19 +139,19 @@ BENCHMARKS = {
         "agentica-project/rllm rllm/data/test/code/code_contests.json",
         "code",
         PROGRAM,
-        rows.codecontests,
+        rows.contest,
     ),
     "codeforces": Benchmark(
         "codeforces/test.json",
         "agentica-project/rllm rllm/data/test/code/codeforces.json",
         "code",
         PROGRAM,
-        rows.codeforces,
+        rows.contest,
     ),
     "ifeval": Benchmark(
         "ifeval/ifeval_original.jsonl",
         "google-research/google-research instruction_following_eval/data/input_data.jsonl",
-        "instruction",
+        "instructions",
         PLAIN,
         rows.ifeval,
         "google/IFEval@train",
@@ -189,7 +189,7 @@ def load_benchmark(name: str, *, folder: Path, hub: bool) -> LoadedSuite:
     problems: dict[str, Problem] = {}
     categories = {}
     for number, (where, values) in enumerate(read_table(table)):
-        row = _row(benchmark, plain(values, where), number, where)
+        row = _row(benchmark, plain(values), number, where)
         if row is None:
             continue
         if row.id in problems:
