@@ -70,6 +70,8 @@ def simulate_curve(
             on_steps(step % REPORT_EVERY or REPORT_EVERY)
             if stop.is_set():
                 raise RunError(f"N={n}: stopped after step {step} of {settings.steps}")
+    if not np.isfinite(values_TR).all():
+        raise RunError(f"N={n}: recorded changes are no longer finite; lower the learning rate")
     return Curve(n, replicate, values_TR)
 
 

@@ -39,7 +39,7 @@ def initial_logits(settings: SimulatorSettings) -> NDArray[np.float64]:
 
 
 def _read(start: FromFile, vocab: int) -> NDArray[np.float64]:
-    values = _numbers(start.path)
+    values = read_numbers(start.path)
     if values.shape != (vocab,):
         raise ConfigError(
             f"{start.path}: need {vocab} numbers, one per token of the vocabulary, "
@@ -62,8 +62,12 @@ def _read(start: FromFile, vocab: int) -> NDArray[np.float64]:
     return np.log(values)
 
 
-def _numbers(path: Path) -> NDArray[np.float64]:
-    """A .npy vector, or numbers in text separated by blanks or line ends."""
+def read_numbers(path: Path) -> NDArray[np.float64]:
+    """A .npy array, or numbers in text separated by blanks or line ends: float64.
+
+    Raises:
+        ConfigError: the file cannot be read as either.
+    """
     try:
         if path.suffix == ".npy":
             return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)

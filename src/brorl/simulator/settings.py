@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+MOST_DRAWS = 10**8
+"""A step's draws are held at once, in 4 bytes each."""
+
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -110,7 +113,7 @@ Baseline = Literal["none", "mean", "leave-one-out"]
 class SimulatorSettings(_Frozen):
     """One figure: a curve for every width and every replicate."""
 
-    vocab: Annotated[int, Field(ge=1)] = 128_000
+    vocab: Annotated[int, Field(ge=1, le=10**8)] = 128_000
     correct: Annotated[int, Field(ge=1)] = 10_000
     """Size of the correct set: tokens 0 ... correct - 1, or 1 ... correct beside a wrong anchor."""
 
@@ -138,8 +141,9 @@ class SimulatorSettings(_Frozen):
     def _fits(self) -> Self:
         if self.correct > self.vocab:
             raise ValueError(f"need correct <= vocab = {self.vocab}, got {self.correct}")
-        if min(self.widths) < 1:
-            raise ValueError(f"need every width N >= 1, got {min(self.widths)}")
+        if min(self.widths) < 1 or max(self.widths) > MOST_DRAWS:
+            wrong = next(n for n in self.widths if not 1 <= n <= MOST_DRAWS)
+            raise ValueError(f"need every width N >= 1 and <= {MOST_DRAWS:,}, got {wrong}")
         if len(set(self.widths)) < len(self.widths):
             raise ValueError(f"need different widths, got {list(self.widths)}")
         if self.baseline != "none" and min(self.widths) == 1:

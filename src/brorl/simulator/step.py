@@ -21,6 +21,7 @@ from brorl.simulator.settings import SimulatorSettings
 from brorl.simulator.weights import advantages, loss_pull
 
 ArrayL = NDArray[np.floating]
+FloatU = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 LIVE_FROM_START = 1 / 2
@@ -111,13 +112,13 @@ class TokenSimulator:
         self._count_as_drawn(drawn_U)
         rights = int(np.searchsorted(drawn_U, self._settings.correct))
         masses, scale = (self._q_pos, self._q_neg), self._scale
-        exp_U, logits_U = self._exp_V[drawn_U], self._logits_V[drawn_U]
+        p_U, logits_U = self._exp_V[drawn_U] * np.float64(scale), self._logits_V[drawn_U]
         lost = self._optimizer.kept_per_update**self._settings.epochs - 1
         by_decay = self._sides(self._logits_V, lost * scale) if lost else _Sides(0, 0, 0, 0)
         with np.errstate(over="ignore", invalid="ignore"):  # _softmax tells a blow-up by name
-            moved_L = self._learn(drawn_U, exp_U * scale, self._weights(count_U, rights))
+            moved_L = self._learn(drawn_U, p_U, *self._weights(count_U, rights))
         by_gradient = self._sides(moved_L, -scale)
-        flow_U = exp_U * (lost * logits_U - moved_L[drawn_U]) * scale
+        flow_U = p_U * (lost * logits_U - moved_L[drawn_U])
         self._exp_V, self._next_exp_V = self._next_exp_V, self._exp_V
         change = self._exp_V[: self._settings.correct] * self._scale - self._start_p
         return Record(
@@ -138,8 +139,8 @@ class TokenSimulator:
                 array_V[self._live : live] = array_V[self._live - 1]
             self._live = live
 
-    def _weights(self, count_U: Indices, rights: int) -> ArrayL:
-        """Count times advantage per distinct token."""
+    def _weights(self, count_U: Indices, rights: int) -> tuple[FloatU, float]:
+        """Count times advantage per distinct token, and the unit of the advantages."""
         s = self._settings
         if s.counting == "set":
             count_U = np.ones_like(count_U)
@@ -150,12 +151,12 @@ class TokenSimulator:
             reward_wrong=s.reward_wrong,
             baseline=s.baseline,
         )
-        weight_U = count_U.astype(self._exp_V.dtype)
+        weight_U = count_U.astype(np.float64)
         weight_U[:rights] *= both.correct
         weight_U[rights:] *= both.wrong
-        return weight_U
+        return weight_U, both.unit
 
-    def _learn(self, drawn_U: Indices, old_p_U: ArrayL, weight_U: ArrayL) -> ArrayL:
+    def _learn(self, drawn_U: Indices, old_p_U: FloatU, weight_U: FloatU, unit: float) -> ArrayL:
         """Take the epochs of one batch; returns what the gradients took off the logits.
 
         The gradient of every loss here is p_j * sum(pull) - pull_j over N: dense in p, and with
@@ -165,9 +166,9 @@ class TokenSimulator:
         exp_L, p_U = self._exp_V[: self._live], old_p_U
         moved_L = self._moved_V[: self._live]
         for epoch in range(self._settings.epochs):
-            pull_U = loss_pull(self._settings.loss, weight_U, p_U, old_p_U) / self._n
-            np.multiply(exp_L, pull_U.sum() * self._scale, out=gradient_L)
-            gradient_L[drawn_U] -= pull_U
+            pull_U = loss_pull(self._settings.loss, weight_U, p_U, old_p_U)
+            np.multiply(exp_L, pull_U.sum() * (unit / self._n * self._scale), out=gradient_L)
+            gradient_L[drawn_U] -= pull_U * (unit / self._n)
             step_L = self._optimizer.update(logits_L, gradient_L)
             if self._settings.epochs == 1:
                 moved_L = step_L
@@ -179,7 +180,7 @@ class TokenSimulator:
             self._softmax(self._next_exp_V)
             exp_L = self._next_exp_V[: self._live]
             if epoch + 1 < self._settings.epochs:
-                p_U = exp_L[drawn_U] * self._scale
+                p_U = exp_L[drawn_U] * np.float64(self._scale)
         return moved_L
 
     def _softmax(self, out_V: ArrayL) -> None:
@@ -228,8 +229,8 @@ def _split(
     masses: tuple[float, float],
     by_decay: _Sides,
     by_gradient: _Sides,
-    right_flow: ArrayL,
-    wrong_flow: ArrayL,
+    right_flow: FloatU,
+    wrong_flow: FloatU,
 ) -> tuple[float, float, float, float, float]:
     """The five fields of Record about sum_j p_j dz_j (1[j correct] - Q_pos), in order."""
     q_pos, q_neg = masses
