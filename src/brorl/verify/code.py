@@ -19,6 +19,7 @@ MAX_CODE_CHARS = 400_000
 # A fence is a line of its own, indented by three spaces at most (CommonMark 0.31, section 4.5):
 # deeper ones belong to a docstring.
 _FENCE = re.compile(r"^ {0,3}```([^`\n]*)$", re.MULTILINE)
+_NO_TESTS = "a task needs at least one test, got none: there is nothing to judge by"
 _PYTHON = {"", "python", "python3", "py", "py3"}
 
 
@@ -72,6 +73,7 @@ class CodeVerifier:
     total_s: float = 30.0
     limits: Limits = field(default_factory=Limits)
     unsafe_local: bool = False
+    needs_gold = False  # the tests are in the row
 
     @property
     def deadline_s(self) -> float:
@@ -81,6 +83,14 @@ class CodeVerifier:
     def prepare(self) -> None:
         """Find a way of making boxes. Raises ConfigError, which says what to install."""
         runner(self.limits, unsafe_local=self.unsafe_local)
+
+    def unreadable(self, gold: str | None, row: Mapping[str, Any]) -> str | None:
+        """Why a row of data cannot be used, None if it can."""
+        try:
+            task = read_task(row)
+        except DataError as error:
+            return str(error)
+        return None if task.declared else _NO_TESTS
 
     def extract(self, text: str, row: Mapping[str, Any]) -> str | None:
         """The program in a text: `extract_code`."""
@@ -98,9 +108,9 @@ class CodeVerifier:
             task = read_task(row)
         except DataError as error:
             raise VerifierError(str(error)) from error
-        declared = len(task.tests)
+        declared = task.declared
         if declared == 0:
-            raise VerifierError("a task needs at least one test, got none: nothing to judge by")
+            raise VerifierError(_NO_TESTS)
         if len(extracted) > MAX_CODE_CHARS:
             return ungradable(extracted, f"a program may have {MAX_CODE_CHARS} characters")
         outcome = runner(self.limits, unsafe_local=self.unsafe_local).run(

@@ -12,7 +12,7 @@ Runs inside boxes too, where every import costs time for each program: hence so 
 
 from __future__ import annotations
 
-import struct
+import _struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,9 +26,10 @@ MAX_DEPTH = 200
 MAX_BYTES = 16 << 20  # of one message
 CALLABLE, ITERATOR = 1, 2  # flags of a handle
 
-_COUNT = struct.Struct("<Q")
-_FLOAT = struct.Struct("<d")
-_REFERENCE = struct.Struct("<QB")
+_MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, _struct.error)  # type: ignore[attr-defined]
+_COUNT = _struct.Struct("<Q")
+_FLOAT = _struct.Struct("<d")
+_REFERENCE = _struct.Struct("<QB")
 _TAGS = {
     bool: b"T", int: b"i", float: b"f", complex: b"c", str: b"s", bytes: b"b", bytearray: b"B",
     list: b"l", tuple: b"t", set: b"S", frozenset: b"Z", dict: b"d", range: b"R",
@@ -70,8 +71,8 @@ def decode(data: bytes, resolve: Resolve | None = None) -> Any:
     """
     try:
         value, end = _read(data, 0, resolve, MAX_DEPTH)
-    except (ValueError, TypeError, LookupError, struct.error, OverflowError, ArithmeticError) as e:
-        raise CodecError(f"malformed value: {e}") from None
+    except _MALFORMED as error:
+        raise CodecError(f"malformed value: {error}") from None
     if end != len(data):
         raise CodecError(f"malformed value: {len(data) - end} bytes too many")
     return value
@@ -149,7 +150,7 @@ def _read(data: bytes, at: int, resolve: Resolve | None, depth: int) -> tuple[An
     if tag == b"f":
         return _FLOAT.unpack_from(data, at)[0], at + 8
     if tag == b"c":
-        return complex(*struct.unpack_from("<2d", data, at)), at + 16
+        return complex(*_struct.unpack_from("<2d", data, at)), at + 16
     if tag == b"o" and resolve is not None:
         return resolve(*_REFERENCE.unpack_from(data, at)), at + _REFERENCE.size
     if tag in (b"R", b"Q"):

@@ -38,20 +38,11 @@ def main() -> None:
         apply_landlock(["/tmp", "/dev/shm"])
     _furnish()
     send(CHANNEL, b"hello")
+    serve = _serve_runs if config["kind"] == "stdin" else _serve_calls
     try:
-        program = compile(config["code"], "<program>", "exec", dont_inherit=True)
-    except CANNOT_COMPILE as error:
-        send(CHANNEL, encode(("unreadable", _describe(error))))
-        return
-    preamble = compile(config["preamble"], "<preamble>", "exec", dont_inherit=True)
-    try:
-        if config["kind"] == "stdin":
-            send(CHANNEL, encode(("loaded", "")))
-            _serve_runs([preamble, program], file_bytes)
-        else:
-            _serve_calls([preamble, program])
+        serve(config["preamble"], config["code"], file_bytes)
     except WireError:
-        pass
+        return
 
 
 def _furnish() -> None:
@@ -68,19 +59,30 @@ def _furnish() -> None:
         sys.modules["os"].environ.clear()
 
 
-def _describe(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     try:
-        return f"{type(error).__name__}: {error}"[:200]
-    except BaseException:  # the program's own exception class
-        return type(error).__name__
+        return str(error)[:200]
+    except BaseException:  # of the program's own class, whose __str__ may do anything
+        return ""
 
 
-def _serve_runs(codes: list[CodeType], file_bytes: int) -> None:
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_message(error)}"
+
+
+def _serve_runs(preamble: str, code: str, file_bytes: int) -> None:
     """For each input: a child that runs the program; its exit status and what it has printed.
 
     Input and output are files, so that neither side waits for the other and a process that the
     program leaves behind holds nothing open.
     """
+    given_names = compile(preamble, "<preamble>", "exec", dont_inherit=True)
+    try:
+        program = compile(code, "<program>", "exec", dont_inherit=True)
+    except CANNOT_COMPILE as error:
+        send(CHANNEL, encode(("unreadable", _describe(error))))
+        return
+    send(CHANNEL, encode(("loaded", "")))
     while True:
         request = receive(CHANNEL, 2 * MAX_BYTES)
         given, output_limit = decode(request[TOKEN:])
@@ -96,7 +98,7 @@ def _serve_runs(codes: list[CodeType], file_bytes: int) -> None:
             for number in (source, sink, CHANNEL):
                 posix.close(number)
             limit("RLIMIT_FSIZE", file_bytes)
-            _run_as_main(codes)
+            _run_as_main([given_names, program])
         _, status = posix.waitpid(child, 0)
         printed = posix.pread(sink, output_limit, 0)
         posix.close(source)
@@ -136,15 +138,21 @@ def _run_as_main(codes: list[CodeType]) -> NoReturn:
     posix._exit(status & 0xFF)
 
 
-def _serve_calls(codes: list[CodeType]) -> None:
-    """Load the program as a module, then do as asked with what it defines."""
+def _serve_calls(preamble: str, code: str, file_bytes: int) -> None:
+    """Load the program as a module, then do as asked with what it defines.
+
+    Text is run as it is, for the first call of `compile` alone takes as long as ten small
+    programs; an error without a frame of the program in it is one of compiling.
+    """
     module = type(sys)("program")
     sys.modules["program"] = module
     try:
-        for code in codes:
-            exec(code, module.__dict__)
+        exec(preamble, module.__dict__)
+        exec(code, module.__dict__)
     except BaseException as error:  # SystemExit is one of the ways to fail
-        send(CHANNEL, encode(("raised", _describe(error))))
+        compiled = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+        unreadable = not compiled and isinstance(error, CANNOT_COMPILE)
+        send(CHANNEL, encode(("unreadable" if unreadable else "raised", _describe(error))))
         return
     send(CHANNEL, encode(("loaded", "")))
     kept: list[object] = []
@@ -164,7 +172,7 @@ def _serve_calls(codes: list[CodeType]) -> None:
         try:
             reply = encode(("value", *_answer(module.__dict__, *asked)), handle)
         except Exception as error:
-            reply = encode(("raised", type(error).__name__, _describe(error)))
+            reply = encode(("raised", type(error).__name__, _message(error)))
         except BaseException as error:
             reply = encode(("left", type(error).__name__, ""))
         send(CHANNEL, request[:TOKEN] + reply)

@@ -121,11 +121,11 @@ class RemoteProgram:
 
     def ask(self, verb: str, target: Any, *rest: Any) -> Any:
         """Have the program do one thing; its value, or its exception raised here."""
-        return self._exchange(verb, target, *rest)[0]
+        return self.collect(self.post(verb, target, *rest))[0]
 
     def call(self, target: Remote, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call. One that returns None may have worked in place: then its arguments change."""
-        value, after = self._exchange("call", target, args, kwargs)
+        value, after = self.collect(self.post("call", target, args, kwargs))
         if value is None and after is not None:
             try:
                 args_after, kwargs_after = after
@@ -137,9 +137,8 @@ class RemoteProgram:
                 _overwrite(old, new)
         return value
 
-    def _exchange(self, *request: Any) -> tuple[Any, Any]:
-        if self.lost:
-            raise ProgramLost(self.lost)
+    def post(self, *request: Any) -> bytes:
+        """Send a request; what `collect` wants. Answers come in the order of the requests."""
         token = posix.urandom(TOKEN)
         try:
             question = encode(request, self._handle)
@@ -147,6 +146,15 @@ class RemoteProgram:
             raise BrokenTests(f"an argument cannot be sent to a program: {error}") from None
         try:
             send(self._channel, token + question)
+        except WireError as error:
+            self.lost = self.lost or str(error)
+        return token
+
+    def collect(self, token: bytes) -> tuple[Any, Any]:
+        """The answer to a request: a value, and for some calls what became of the arguments."""
+        if self.lost:
+            raise ProgramLost(self.lost)
+        try:
             reply = receive(self._channel, MAX_BYTES + TOKEN)
             if reply[:TOKEN] != token:
                 raise CodecError("an answer to no question")
@@ -185,14 +193,14 @@ def _overwrite(old: Any, new: Any) -> None:
         old.update(new)
 
 
-def _exception(name: str, detail: str) -> Exception:
+def _exception(name: str, message: str) -> Exception:
     """The exception that the program raised: of the same built-in class, or a ProgramError."""
     kind = getattr(builtins, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Exception)):
         kind = ProgramError
     try:
-        error = kind(detail)
+        error = kind(f"{name}: {message}" if kind is ProgramError else message)
     except TypeError:  # a class that wants more than a message
-        error = ProgramError(detail)
+        error = ProgramError(f"{name}: {message}")
     error.from_program = True  # type: ignore[attr-defined]
     return error

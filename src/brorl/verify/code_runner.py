@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from brorl.errors import VerifierError
 from brorl.verify.code_codec import CodecError, decode, encode
 from brorl.verify.code_compare import same_output
-from brorl.verify.code_task import CodeTask
+from brorl.verify.code_task import CodeTask, Run
 from brorl.verify.code_wire import HEADER
 from brorl.verify.sandbox import Limits, open_sandbox
 from brorl.verify.sandbox_box import Box
@@ -18,6 +18,7 @@ from brorl.verify.sandbox_box import Box
 START_S = 30.0  # for boxes to start, which is no doing of the program
 GRACE_S = 1.0  # for the tests' side to say that time is up, after which it is not waited for
 _TOKEN = 8
+_SMALL = 16 << 10  # bytes, well below what a socket takes in without a reader
 _MORE_OUTPUT = 64 << 10  # read beyond what could be right, in bytes
 
 
@@ -133,11 +134,11 @@ class CodeRunner:
                 socket.send_fds(self._control, [HEADER.pack(len(job))], [channel.fileno(), writer])
             self._control.sendall(job)
             channel.close()
-            data = _read_all(outcome.fileno(), START_S + total_s + GRACE_S)
+            data = _read_outcome(outcome.fileno(), START_S + total_s + GRACE_S)
         if data is None:
             self._drop_tests()
             return Outcome("late", (), "the tests ran out of their time")
-        return _read_outcome(data, len(task.tests))
+        return _conclude(data, len(task.tests))
 
     def _drop_tests(self) -> None:
         if self._control is not None and self._tests is not None:
@@ -159,25 +160,25 @@ def _run_stdin(
     end = time.monotonic() + total_s
     passed: list[bool] = []
     first_why = ""
+    requests = [_Request(run) for run in task.runs]
+    sent = 0
     try:
         state, why = decode(_receive(channel, 1 << 16, min(end, time.monotonic() + test_s)))
         if state != "loaded":
             return Outcome("unreadable" if state == "unreadable" else "done", (), str(why))
-        for number, (given, expected) in enumerate(task.tests, start=1):
-            room = 2 * len(expected.encode("utf-8", "surrogatepass")) + _MORE_OUTPUT
-            token = os.urandom(_TOKEN)
-            channel.settimeout(max(0.001, min(end - time.monotonic(), test_s)))
-            request = (given.encode("utf-8", "surrogatepass"), room)
+        for number, request in enumerate(requests):
             late_at = min(end, time.monotonic() + test_s)
-            _send(channel, token + encode(request))
-            reply = _receive(channel, room + 1024, late_at)
-            if reply[:_TOKEN] != token:
-                raise CodecError("an answer to no question")
-            status, printed = decode(reply[_TOKEN:])
-            why = _judge_run(status, printed, room, expected, task)
+            # The next input goes out before the answer comes in, so that nobody waits for it:
+            # if it is small, for then it fits in the socket whatever the program does.
+            while sent <= number or (sent == number + 1 < len(requests) and requests[sent].small):
+                channel.settimeout(max(0.001, late_at - time.monotonic()))
+                _send(channel, requests[sent].message)
+                sent += 1
+            reply = _receive(channel, request.room + 1024, late_at)
+            why = request.judge(reply, task)
             passed.append(not why)
             if why and not first_why:
-                first_why = f"test {number}: {why}"
+                first_why = f"test {number + 1}: {why}"
             if why and stop_early:
                 break
     except TimeoutError:
@@ -188,20 +189,34 @@ def _run_stdin(
     return Outcome("done", tuple(passed), first_why)
 
 
-def _judge_run(status: Any, printed: Any, room: int, expected: str, task: CodeTask) -> str:
-    """Why a run has not passed; "" if it has."""
-    if type(status) is not int or type(printed) is not bytes:
-        raise CodecError("an answer of the wrong types")
-    if status != 0:
-        return f"the program ended with status {status}"
-    if len(printed) >= room:
-        return "the program printed too much"
-    if same_output(printed, expected, compare=task.compare, tolerance=task.tolerance):
-        return ""
-    return "another output"
+class _Request:
+    """One run asked of a program's box."""
+
+    def __init__(self, run: Run) -> None:
+        self.expected = run.expected
+        self.room = 2 * len(run.expected.encode("utf-8", "surrogatepass")) + _MORE_OUTPUT
+        self._token = os.urandom(_TOKEN)
+        payload = (run.given.encode("utf-8", "surrogatepass"), self.room)
+        self.message = self._token + encode(payload)
+        self.small = len(self.message) < _SMALL
+
+    def judge(self, reply: bytes, task: CodeTask) -> str:
+        """Why the run has not passed; "" if it has. Raises CodecError for what is no reply."""
+        if reply[:_TOKEN] != self._token:
+            raise CodecError("an answer to no question")
+        status, printed = decode(reply[_TOKEN:])
+        if type(status) is not int or type(printed) is not bytes:
+            raise CodecError("an answer of the wrong types")
+        if status != 0:
+            return f"the program ended with status {status}"
+        if len(printed) >= self.room:
+            return "the program printed too much"
+        if same_output(printed, self.expected, compare=task.compare, tolerance=task.tolerance):
+            return ""
+        return "another output"
 
 
-def _read_outcome(data: bytes, declared: int) -> Outcome:
+def _conclude(data: bytes, declared: int) -> Outcome:
     """What the tests' side wrote, which is trusted but may have been lost halfway."""
     try:
         end, passed, why = decode(data[HEADER.size :])
@@ -235,17 +250,19 @@ def _receive_exactly(channel: socket.socket, size: int, deadline: float) -> byte
     return bytes(data)
 
 
-def _read_all(descriptor: int, seconds: float) -> bytes | None:
-    """All that comes from a pipe until its end; None where that takes longer."""
+def _read_outcome(descriptor: int, seconds: float) -> bytes | None:
+    """The one message of a pipe, or what there is of it at its end; None where it takes longer."""
     end = time.monotonic() + seconds
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    data = bytearray()
+    data, whole = bytearray(), HEADER.size
     while poll.poll(max(0.0, end - time.monotonic()) * 1000):
         part = os.read(descriptor, 1 << 16)
-        if not part:
-            return bytes(data)
         data += part
+        if len(data) >= HEADER.size:
+            whole = HEADER.size + HEADER.unpack_from(data)[0]
+        if not part or len(data) >= whole:
+            return bytes(data)
     return None
 
 

@@ -2,13 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from brorl.errors import DataError
 
 KINDS = ("function", "stdin")
 COMPARE = ("lines", "tokens", "exact")
 MAX_TEST_CHARS = 4_000_000  # of an input or an output
+
+
+class Run(NamedTuple):
+    """An input, and the output that is expected."""
+
+    given: str
+    expected: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +25,8 @@ class CodeTask:
     Attributes:
         kind: "function", where tests are Python statements that call what the program defines,
             or "stdin", where a test is an input and the output that is expected.
-        tests: sources of statements, or pairs (input, expected output).
+        tests: for "function", sources of statements.
+        runs: for "stdin".
         entry_point: for "function", the name that tests call. Where it is None, any name that
             tests use and do not define themselves may come from the program.
         setup: for "function", statements run beside the tests before them: imports, helpers.
@@ -31,13 +39,19 @@ class CodeTask:
     """
 
     kind: str
-    tests: tuple[str, ...] | tuple[tuple[str, str], ...]
+    tests: tuple[str, ...] = ()
+    runs: tuple[Run, ...] = ()
     entry_point: str | None = None
     setup: str = ""
     preamble: str = ""
     compare: str = "lines"
     tolerance: float | None = None
     timeout_s: float | None = None
+
+    @property
+    def declared(self) -> int:
+        """How many tests there are: what a share of them is a share of."""
+        return len(self.tests) + len(self.runs)
 
 
 def read_task(row: Mapping[str, Any]) -> CodeTask:
@@ -61,7 +75,8 @@ def read_task(row: Mapping[str, Any]) -> CodeTask:
         raise DataError(f"task.compare must be one of {', '.join(COMPARE)}, got {compare!r}")
     return CodeTask(
         kind=kind,
-        tests=_statements(tests) if kind == "function" else _pairs(tests),
+        tests=_statements(tests) if kind == "function" else (),
+        runs=_runs(tests) if kind == "stdin" else (),
         entry_point=_text(task, "entry_point", None),
         setup=_text(task, "setup", "") or "",
         preamble=_text(task, "preamble", "") or "",
@@ -93,7 +108,7 @@ def _statements(tests: Any) -> tuple[str, ...]:
     return tuple(tests)
 
 
-def _pairs(tests: Any) -> tuple[tuple[str, str], ...]:
+def _runs(tests: Any) -> tuple[Run, ...]:
     if isinstance(tests, Mapping):
         inputs: Any = tests.get("inputs")
         outputs: Any = tests.get("outputs")
@@ -102,7 +117,7 @@ def _pairs(tests: Any) -> tuple[tuple[str, str], ...]:
         tests = [{"input": i, "output": o} for i, o in zip(inputs, outputs, strict=True)]
     if not _is_list(tests):
         raise DataError(f"task.tests must be a list of {{input, output}}, got {_brief(tests)}")
-    pairs: list[tuple[str, str]] = []
+    runs: list[Run] = []
     for test in tests:
         given = test.get("input") if isinstance(test, Mapping) else None
         expected = test.get("output") if isinstance(test, Mapping) else None
@@ -110,8 +125,8 @@ def _pairs(tests: Any) -> tuple[tuple[str, str], ...]:
             raise DataError(f"a test must be {{input, output}}, both strings, got {_brief(test)}")
         if max(len(given), len(expected)) > MAX_TEST_CHARS:
             raise DataError(f"a test may have {MAX_TEST_CHARS} characters, got {_brief(test)}")
-        pairs.append((given, expected))
-    return tuple(pairs)
+        runs.append(Run(given, expected))
+    return tuple(runs)
 
 
 def _is_list(value: Any) -> bool:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import _socket
+import _struct
 import builtins
 import gc
 import posix
-import struct
 import time
 
 from brorl.verify.code_codec import MAX_BYTES, decode, encode
@@ -47,13 +47,14 @@ def main() -> None:
     if config["landlock"]:
         apply_landlock(["/tmp", "/dev/shm"])
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
+    _compile("")  # its first call is slow, and children inherit what it sets up
     gc.freeze()
     while True:
         header, ancillary, _, _ = control.recvmsg(HEADER.size, _socket.CMSG_SPACE(8))
         if len(header) < HEADER.size:
             return
         ((_, _, numbers),) = ancillary
-        channel, outcome = struct.unpack("2i", numbers)
+        channel, outcome = _struct.unpack("2i", numbers)
         (size,) = HEADER.unpack(header)
         job = read_exactly(CONTROL, size)
         if posix.fork() == 0:
@@ -81,6 +82,7 @@ class Job:
         self.why = ""
         self._outcome = outcome
         self._task = task
+        self._space: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
         self._end = time.monotonic() + START_S
 
     def run(self) -> NoReturn:
@@ -89,9 +91,12 @@ class Job:
             _signal.signal(_signal.SIGALRM, self._late)
             limit("RLIMIT_CPU", int(self._task["total_s"]) + 10)
             _signal.setitimer(_signal.ITIMER_REAL, START_S)
+            compiled = [_compile(source) for source in (self._task["setup"], *self._task["tests"])]
+            wanted = self._wanted(free_names(compiled))
+            token = self.program.post("borrow", sorted(wanted))  # answered once it is loaded
             if self.program.greet():
                 self._end = time.monotonic() + self._task["total_s"]
-                end = self._run_tests()
+                end = self._run_tests(compiled, wanted, token)
             else:
                 end, self.why = "lost", "the box of the program did not start"
         except BrokenTests as error:
@@ -100,20 +105,28 @@ class Job:
             end, self.why = "broken", f"{type(error).__name__}: {error}"
         self._write(end)
 
-    def _run_tests(self) -> str:
-        compiled = [_compile(source) for source in (self._task["setup"], *self._task["tests"])]
+    def _wanted(self, names: set[str]) -> set[str]:
+        """The names that the program may lend: the entry point, and what is nobody's else."""
+        entry = self._task["entry_point"]
+        for name in MODULES & names - {entry}:
+            self._space[name] = __import__(name)
+        if "random" in names:
+            __import__("random").seed(0)  # the same tests for every program
+        taken = MODULES | set(dir(builtins)) | set(self._space)
+        return names - taken | ({entry} if entry else set())
+
+    def _run_tests(self, compiled: list[CodeType], wanted: set[str], token: bytes) -> str:
         self._start_clock()
         state, self.why = self.program.state()
         if state != "loaded":
             return "unreadable" if state == "unreadable" else "done"
-        space = {"__name__": "tests", "__builtins__": builtins}
-        if why := self._prepare(compiled, space):
-            self.why = why
+        self.why = self._prepare(compiled[0], wanted, token)
+        if self.why:
             return "done"
         for number, test in enumerate(compiled[1:], start=1):
             if number > 1:
                 self._start_clock()
-            why = self._attempt(test, dict(space))
+            why = self._attempt(test, dict(self._space))
             self.passed.append(not why)
             if why and not self.why:
                 self.why = f"test {number}: {why}"
@@ -121,26 +134,19 @@ class Job:
                 break
         return "done"
 
-    def _prepare(self, compiled: list[CodeType], space: dict[str, Any]) -> str:
+    def _prepare(self, setup: CodeType, wanted: set[str], token: bytes) -> str:
         """Names of the program and of the setup into the space; why that cannot be, if so."""
-        entry = self._task["entry_point"]
-        names = free_names(compiled)
-        for name in MODULES & names - {entry}:
-            space[name] = __import__(name)
-        if "random" in names:
-            __import__("random").seed(0)  # the same tests for every program
-        wanted = {n for n in names if not hasattr(builtins, n) and n not in MODULES}
-        wanted |= {entry} if entry else set()
 
         def borrow() -> None:
-            lent = self.program.ask("borrow", sorted(wanted))
-            space.update({name: lent[name] for name in wanted & set(lent)})
+            lent, _ = self.program.collect(token)
+            self._space.update({name: lent[name] for name in wanted & set(lent)})
 
         if why := self._guard(borrow):
             return why
-        if entry and entry not in space:
+        entry = self._task["entry_point"]
+        if entry and entry not in self._space:
             return f"the program does not define {entry}"
-        why = self._attempt(compiled[0], space)
+        why = self._attempt(setup, self._space)
         return f"setup: {why}" if why else ""
 
     def _attempt(self, code: CodeType, space: dict[str, Any]) -> str:

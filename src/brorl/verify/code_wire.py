@@ -5,10 +5,10 @@ Runs inside boxes: see code_codec.
 
 from __future__ import annotations
 
+import _struct
 import posix
-import struct
 
-HEADER = struct.Struct("<Q")
+HEADER = _struct.Struct("<Q")
 
 
 class WireError(Exception):
