@@ -1,0 +1,155 @@
+"""The command as a whole (policy tests): verbs, help texts, one line for a mistake, no torch."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+
+from brorl.cli.main import app
+from brorl.errors import (
+    ConfigError,
+    DataError,
+    EngineError,
+    Interrupted,
+    PolicyError,
+    RunError,
+    ShapeError,
+    VerifierError,
+)
+
+CONTRACT = [
+    "train",
+    "resume",
+    "compare",
+    "simulate",
+    "theory",
+    "plan",
+    "report",
+    "rollouts",
+    "verify",
+    "warmstart",
+    "doctor",
+]
+
+
+def leaves(command, path=()):
+    """Every command that can be run, with its name."""
+    for name, sub in getattr(command, "commands", {}).items():
+        yield from leaves(sub, (*path, name))
+    if not hasattr(command, "commands"):
+        yield " ".join(path), command
+
+
+ALL = dict(leaves(get_command(app)))
+
+
+def test_has_the_verbs_of_the_contract():
+    assert set(CONTRACT) <= {name.split()[0] for name in ALL}
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_help_shows_an_example(name):
+    command = ALL[name]
+    text = f"{command.help or ''} {command.epilog or ''}"
+    assert f"brorl {name}" in text, f"the help of {name} needs an example"
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL)))
+def test_verbs_that_print_a_result_have_json(name):
+    """`verify` prints JSON lines always and `report` only a path; others offer one object."""
+    options = {o for p in ALL[name].params for o in p.opts}
+    assert "--json" in options or name.split()[0] in ("verify", "report")
+
+
+def run_cli(*words, code=None):
+    program = code or "from brorl.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.argv = ['brorl', *{list(words)!r}]; {program}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_help_imports_no_torch():
+    """In a process of its own: what --help imports must not include torch or transformers."""
+    code = """
+import atexit
+atexit.register(lambda: print('HEAVY', sorted({'torch', 'transformers'} & set(sys.modules))))
+from brorl.cli.main import main
+main()
+"""
+    done = run_cli("--help", code=f"exec({code!r})")
+    assert done.returncode == 0
+    assert "HEAVY []" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ConfigError, 2),
+        (DataError, 2),
+        (ShapeError, 2),
+        (PolicyError, 2),
+        (EngineError, 3),
+        (VerifierError, 3),
+        (RunError, 3),
+        (Interrupted, 130),
+        (KeyboardInterrupt, 130),
+    ],
+)
+def test_exit_status_and_one_line(error, status, monkeypatch, capsys):
+    """Every error of the tree becomes its exit status and one line, whatever is in its text."""
+    import brorl.cli.main as module
+
+    def fail():
+        raise error("first line\nsecond line")
+
+    monkeypatch.setattr(module, "app", fail)
+    with pytest.raises(SystemExit) as stopped:
+        module.main()
+    assert stopped.value.code == status
+    err = capsys.readouterr().err
+    assert err.startswith("brorl: ")
+    assert err.count("\n") == 1
+
+
+def test_plan_prints_the_contract(capsys):
+    """The keys of design's table, for every shipped recipe, without a model at hand."""
+    from typer.testing import CliRunner
+
+    from brorl.train.recipe import shipped
+
+    want = {
+        "rollout_n",
+        "prompts_per_step",
+        "samples_per_step",
+        "updates_per_step",
+        "lr",
+        "lr_derivation",
+        "memory_bytes",
+        "disk_bytes_per_step",
+        "grader_calls",
+    }
+    for recipe in shipped():
+        done = CliRunner().invoke(app, ["plan", recipe, "--json"])
+        assert done.exit_code == 0, (recipe, done.output)
+        plan = json.loads(done.output)
+        assert want <= plan.keys()
+        assert plan["memory_bytes"]["total"] > 0
+
+
+def test_plan_of_brorl_by_hand():
+    """128 · 512 = 65,536 samples; against 512 · 16 = 8,192 they are 8 times as many, √8 = 2.83."""
+    from brorl.train.plan import plan
+    from brorl.train.recipe import load_recipe
+
+    wide = plan(load_recipe("brorl"), prompt_tokens=256)
+    narrow = plan(load_recipe("prorl"), prompt_tokens=256)
+    assert (wide.rollout_n, wide.prompts_per_step, wide.samples_per_step) == (512, 128, 65536)
+    assert narrow.samples_per_step == 8192
+    assert wide.updates_per_step == narrow.updates_per_step
+    assert wide.lr == pytest.approx(narrow.lr * 8**0.5, rel=1e-12)

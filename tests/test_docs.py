@@ -1,0 +1,40 @@
+"""Documents are current: rendered numbers, recipes named in the README, links that lead somewhere."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from brorl.train.recipe import shipped
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+def render():
+    spec = importlib.util.spec_from_file_location("render", ROOT / "docs/render.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rendered_blocks_are_current():
+    """Policy: `make docs` would change nothing."""
+    module = render()
+    assert module.documents(), "the README has a rendered block"
+    for page in module.documents():
+        text = page.read_text()
+        assert module.rendered(text) == text, f"{page.name} is out of date: make docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if not target.startswith(("http", "mailto:")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_readme_names_every_recipe():
+    text = (ROOT / "README.md").read_text()
+    assert [r for r in shipped() if f"`{r}`" not in text] == []
