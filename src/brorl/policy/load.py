@@ -1,14 +1,21 @@
 """Open and save policies: Hugging Face checkpoints from a folder or a hub, or a tiny new one."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import logging as transformers_logging
 
 from brorl.errors import PolicyError
-from brorl.policy.model import Policy, check_shared_prefix
+from brorl.policy.model import Policy
+from brorl.policy.support import check_shared_prefix
 from brorl.policy.tiny import TinyShape, character_tokenizer, tiny_model
 
 # Bars for loading a file belong to an interactive session, not to a run's own progress.
@@ -22,6 +29,8 @@ def load_policy(
 ) -> Policy:
     """Open a causal LM and its tokenizer with Hugging Face's own loaders.
 
+    Code that comes with a checkpoint is never run.
+
     Args:
         path: a folder, or a hub name.
         revision: branch, tag or commit of a hub model.
@@ -31,22 +40,36 @@ def load_policy(
             model's positions and sliding windows allow.
 
     Raises:
-        PolicyError: nothing there, not a causal LM, no EOS, too short, or an architecture on
-            which sharing a prompt is not exact.
+        PolicyError: nothing there, not a causal LM, weights missing, no EOS, too short, or an
+            architecture on which sharing a prompt is not exact.
     """
-    if not Path(path).exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
+    if dtype not in DTYPES:
+        raise PolicyError(f"model.dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+    folder = Path(path).expanduser()
+    if not folder.exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
         raise PolicyError(f"model.path: no folder {path!r}, and it is not a hub name (owner/name)")
+    found = str(folder) if folder.exists() else path
+    common = {"revision": revision, "trust_remote_code": False}  # None would ask at the terminal
     try:
-        config = AutoConfig.from_pretrained(path, revision=revision)
-        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
-        model = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=DTYPES[dtype])
+        config = AutoConfig.from_pretrained(found, **common)
+        tokenizer = _open_tokenizer(found, common)
+        opened: Any = AutoModelForCausalLM.from_pretrained(
+            found, dtype=DTYPES[dtype], output_loading_info=True, **common
+        )
     except (OSError, ValueError, KeyError, ImportError) as error:
-        first = str(error).strip().splitlines()[0][:300]
+        first = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         raise PolicyError(f"model.path: cannot open {path!r} as a causal LM: {first}") from error
+    model, loading = opened
     architectures = getattr(config, "architectures", None) or []
     if architectures and type(model).__name__ not in architectures:
         raise PolicyError(
             f"model.path: {path!r} holds {', '.join(architectures)}, not a causal language model"
+        )
+    missing = sorted(loading["missing_keys"])
+    if missing:  # they would be random numbers, and nothing would say so
+        raise PolicyError(
+            f"model.path: {path!r} lacks {len(missing)} of the weights of {type(model).__name__}, "
+            f"the first is {missing[0]}"
         )
     return _ready(model.to(device), tokenizer, path, trained_length)
 
@@ -79,8 +102,26 @@ def _ready(model: Any, tokenizer: Any, source: str, trained_length: int) -> Poli
     return policy
 
 
+def _open_tokenizer(found: str, common: dict[str, Any]) -> Any:
+    """AutoTokenizer's choice, except where the folder itself says that tokenizer.json is all.
+
+    For some model types AutoTokenizer puts a class of its own over tokenizer.json, with other
+    rules of splitting: a policy would read its prompts anew after a save.
+    """
+    described = Path(found) / "tokenizer_config.json"
+    if described.is_file() and (Path(found) / "tokenizer.json").is_file():
+        named = json.loads(described.read_text()).get("tokenizer_class")
+        if named in ("TokenizersBackend", "PreTrainedTokenizerFast"):
+            return PreTrainedTokenizerFast.from_pretrained(found, **common)
+    return AutoTokenizer.from_pretrained(found, **common)
+
+
 def check_length(policy: Policy, tokens: int) -> None:
-    """Refuse sequences longer than the model's positions or its sliding window. PolicyError."""
+    """Refuse sequences longer than the model's positions, its sliding window, or its short RoPE.
+
+    Raises:
+        PolicyError: naming the limit.
+    """
     config = policy.model.config
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and tokens > positions:
@@ -95,12 +136,22 @@ def check_length(policy: Policy, tokens: int) -> None:
             f"{policy.source}; a shared prompt needs full attention"
         )
 
+    rope = getattr(config, "rope_parameters", None) or {}
+    short = rope.get("original_max_position_embeddings")
+    if rope.get("rope_type") == "longrope" and short is not None and tokens > short:
+        raise PolicyError(
+            f"prompt + answer of {tokens} tokens exceed the {short} positions up to which "
+            f"{policy.source} rotates by its short factors; a shared prompt cannot change over"
+        )
+
 
 def _eos_ids(model: Any, tokenizer: Any, source: str) -> frozenset[int]:
-    """Every id that ends an answer; one that is missed shows as answers that never end."""
+    """Every id that ends an answer; one that is missed shows as answers that never end.
+
+    A model config names an EOS by default, true or not, so the tokenizer must name one itself.
+    """
+    if tokenizer.eos_token_id is None:
+        raise PolicyError(f"{source}: the tokenizer has no EOS token, so no answer could end")
     named = getattr(model.generation_config, "eos_token_id", None)
     listed = named if isinstance(named, list) else [named]
-    ids = frozenset(int(i) for i in [*listed, tokenizer.eos_token_id] if i is not None)
-    if not ids:
-        raise PolicyError(f"{source}: neither the tokenizer nor the generation config has an EOS")
-    return ids
+    return frozenset(int(i) for i in [*listed, tokenizer.eos_token_id] if i is not None)

@@ -64,10 +64,8 @@ class Policy:
                 return_dict=False,
             )
         else:
-            ids = self.tokenizer(text).input_ids
-            if ids and ids[-1] == self.tokenizer.eos_token_id != self.tokenizer.bos_token_id:
-                ids = ids[:-1]  # some tokenizers close every text; a prompt is not closed
-        if not ids:
+            ids = self._open(text)
+        if not text or not ids:
             raise PolicyError(f"a prompt needs at least one token, got none from {text[:80]!r}")
         bos = self.tokenizer.bos_token_id
         if bos is not None and len(ids) > 1 and ids[0] == ids[1] == bos:
@@ -76,6 +74,14 @@ class Policy:
                 f"or out of the text {text[:80]!r}"
             )
         return tuple(int(i) for i in ids)
+
+    def _open(self, text: str) -> list[int]:
+        """Ids of a text that goes on: without the EOS with which some tokenizers close it."""
+        ids: list[int] = self.tokenizer(text).input_ids
+        bare: list[int] = self.tokenizer(text, add_special_tokens=False).input_ids
+        if len(ids) > len(bare) and ids[-1] == self.tokenizer.eos_token_id:
+            return ids if bare and ids[-len(bare) :] == bare else ids[:-1]
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text for graders and people; never tokenised again."""
@@ -145,9 +151,11 @@ class Policy:
 
         Returns:
             TokenLogprobs over the M = sum(lengths_R) real tokens, rows in order.
+
+        Raises:
+            ShapeError: no row, rows out of order, a group without a prompt, a length beyond T.
         """
-        if bool((group_R[1:] < group_R[:-1]).any()) or bool((lengths_R < 1).any()):
-            raise ShapeError("rows must come sorted by group and hold at least one token each")
+        _check_rows(len(prompts), group_R, tokens_RT, lengths_R)
         read = self.read_prompts(prompts)
         first_R1D = read.last_hidden_GD[group_R][:, None]
         columns = tokens_RT.shape[1]
@@ -177,49 +185,18 @@ class Policy:
         return hidden
 
 
-def plain_logprobs(policy: Policy, prompt: Sequence[int], answer: Sequence[int]) -> Tensor:
-    """The slow, obvious way: float32 [T] log-probs of one answer by one ordinary full forward.
-
-    The oracle of the start-up check and of the tests; temperature 1.
-    """
-    ids = torch.tensor([[*prompt, *answer]], device=policy.device)
-    logits = policy.model(input_ids=ids, use_cache=False).logits[0].float()
-    logp = logits[len(prompt) - 1 : -1].log_softmax(-1)
-    return logp.gather(-1, ids[0, len(prompt) :, None])[:, 0]  # type: ignore[no-any-return]
-
-
-def check_shared_prefix(policy: Policy) -> None:
-    """Score a fixed probe both ways; refuse the model, by name, where they differ.
-
-    What this rules out: an architecture that does not hand our attention its keys and values,
-    a head that is more than a linear map, sliding windows, position schemes that count padding.
-
-    Raises:
-        PolicyError: naming the architecture and the difference.
-    """
-    config = policy.model.config
-    name = type(policy.model).__name__
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(policy.vocabulary, (2, 9), generator=generator).tolist()
-    prompts, answers = [ids[0][:5], ids[1][:3]], [ids[0][5:], ids[1][3:7]]
-    try:
-        with torch.no_grad():
-            got = policy.score(
-                prompts,
-                torch.tensor([0, 1], device=policy.device),
-                torch.tensor(answers, device=policy.device),
-                torch.tensor([4, 4], device=policy.device),
-                temperature=1.0,
-            ).logp_M
-            want = torch.cat(
-                [plain_logprobs(policy, p, a) for p, a in zip(prompts, answers, strict=True)]
-            )
-    except (PolicyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-        raise PolicyError(f"{name} ({config.model_type}) cannot share prompts: {error}") from error
-    gap = float((got - want).abs().max())
-    tolerance = 1e-3 if policy.model.dtype == torch.float32 else 0.1
-    if not gap <= tolerance:
-        raise PolicyError(
-            f"{name} ({config.model_type}) is not supported: log-probs with a shared prompt differ "
-            f"from a plain forward by {gap:.2g} nats, need at most {tolerance}"
+def _check_rows(prompts: int, group_R: Tensor, tokens_RT: Tensor, lengths_R: Tensor) -> None:
+    if tokens_RT.ndim != 2 or not len(group_R) == len(lengths_R) == len(tokens_RT) >= 1:
+        shapes = [tuple(x.shape) for x in (group_R, tokens_RT, lengths_R)]
+        raise ShapeError(f"need group [R], tokens [R, T], lengths [R] with R >= 1, got {shapes}")
+    if bool((group_R[1:] < group_R[:-1]).any()):
+        raise ShapeError("rows must come sorted by group")
+    if int(group_R[0]) < 0 or int(group_R[-1]) >= prompts:
+        raise ShapeError(
+            f"groups must be in [0, {prompts}), got {int(group_R[0])} ... {int(group_R[-1])}"
+        )
+    if int(lengths_R.min()) < 1 or int(lengths_R.max()) > tokens_RT.shape[1]:
+        raise ShapeError(
+            f"lengths must be in [1, {tokens_RT.shape[1]}], "
+            f"got {int(lengths_R.min())} ... {int(lengths_R.max())}"
         )

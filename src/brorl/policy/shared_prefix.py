@@ -10,10 +10,12 @@ Both readers are handed to a stock Hugging Face model as the keyword `reader` of
 model passes it on to the attention function registered here, after it has applied its own
 projections, norms and rotary positions. Gradients flow through the prompt's keys and values.
 
-Axes:  G groups · R rows (answers) · H heads · K key-value heads · T answer tokens · C prompt tokens
+Axes:  G groups · R rows (answers) · B blocks of rows of one group · H heads · K key-value heads
+       T answer tokens · C prompt tokens · D width of a head · S query heads of a KV head · tokens
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +27,7 @@ from transformers import AttentionInterface
 from brorl.errors import PolicyError
 
 NAME = "brorl_shared_prefix"
+_COPY = 16  # rows whose attention takes as long as copying their prompt's keys and values
 _SILENT = {"position_ids", "use_cache", "cache", "past_key_values", "sliding_window", "is_causal"}
 
 
@@ -79,17 +82,26 @@ class OwnCache:
 
     def keep(self, rows_R: Tensor) -> None:
         """Drop every row that is not named, in the order given."""
-        self._keys = [k.index_select(0, rows_R) for k in self._keys]
-        self._values = [v.index_select(0, rows_R) for v in self._values]
+        self._keys = [self._kept(k, rows_R) for k in self._keys]
+        self._values = [self._kept(v, rows_R) for v in self._values]
+
+    def _kept(self, held: Tensor, rows_R: Tensor) -> Tensor:
+        kept = held.new_empty(len(rows_R), *held.shape[1:])
+        kept[:, :, : self.length] = held[:, :, : self.length].index_select(0, rows_R)
+        return kept
 
 
 class GroupReader:
     """Attends from rows to their group's prompt and to their own tokens.
 
+    Rows are laid out in blocks of equal size, each of one group, so that one batched product
+    serves all of them. Groups of equal size are a block each; of uneven ones the small do not
+    pay for the widest (`_block_size`).
+
     Args:
         prompts: the reader that ran the prompts.
         lengths_G: int64 [G], prompt tokens per group, each >= 1.
-        group_R: int64 [R], the group of each row, ascending.
+        group_R: int64 [R], the group of each row, ascending; a group may have no row.
         own: a cache when tokens come one at a time; None for whole answers at once.
     """
 
@@ -99,58 +111,86 @@ class GroupReader:
         self._prompts = prompts
         self._own = own
         counts_G = torch.bincount(group_R, minlength=len(lengths_G))
-        self._groups = len(lengths_G)
-        self._rows = int(counts_G.max())
-        self._even = bool((counts_G == self._rows).all())
-        starts_G = counts_G.cumsum(0) - counts_G
-        slot_R = torch.arange(len(group_R), device=group_R.device) - starts_G[group_R]
-        self._place_R = group_R * self._rows + slot_R
-        columns = int(lengths_G.max())
-        padding_GC = torch.arange(columns, device=lengths_G.device) >= lengths_G[:, None]
-        self._padding_G1C = padding_GC[:, None] if bool(padding_GC.any()) else None
+        self._size = _block_size(counts_G.tolist())
+        blocks_G = (counts_G + self._size - 1) // self._size
+        self._blocks = int(blocks_G.sum())
+        first_G = blocks_G.cumsum(0) - blocks_G
+        slot_R = torch.arange(len(group_R), device=group_R.device)
+        slot_R = slot_R - (counts_G.cumsum(0) - counts_G)[group_R]
+        full = self._blocks * self._size == len(group_R)
+        self._place_R = None if full else first_G[group_R] * self._size + slot_R
+        one_each = bool((blocks_G == 1).all())
+        groups = torch.arange(len(lengths_G), device=group_R.device)
+        self._group_B = None if one_each else torch.repeat_interleave(groups, blocks_G)
+        self._of_blocks: dict[int, tuple[Tensor, Tensor]] = {}
+        length_B = lengths_G if self._group_B is None else lengths_G[self._group_B]
+        columns = torch.arange(int(lengths_G.max()), device=lengths_G.device)
+        padding_BC = columns >= length_B[:, None]
+        self._padding_B11C = padding_BC[:, None, None] if bool(padding_BC.any()) else None
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         rows, heads, tokens, width = q.shape
         kv_heads = k.shape[1]
         if self._own is not None:
             k, v = self._own.append(layer, k, v)
-        q_RKST = q.reshape(rows, kv_heads, heads // kv_heads * tokens, width) * scale
-        prompt_k, prompt_v = self._prompts.keys_LGKCD[layer], self._prompts.values_LGKCD[layer]
-        to_prompt = self._from_groups(
-            self._mask(self._to_groups(q_RKST) @ prompt_k.transpose(-1, -2)), q_RKST.shape
-        )
-        to_own = q_RKST @ k.transpose(-1, -2)
+        q_RKSD = q.reshape(rows, kv_heads, heads // kv_heads * tokens, width) * scale
+        prompt_k, prompt_v = self._prompt(layer)
+        to_prompt_BKSC = self._to_blocks(q_RKSD) @ prompt_k.transpose(-1, -2)
+        if self._padding_B11C is not None:
+            to_prompt_BKSC = to_prompt_BKSC.masked_fill(self._padding_B11C, float("-inf"))
+        to_prompt = self._from_blocks(to_prompt_BKSC, rows)
+        to_own = q_RKSD @ k.transpose(-1, -2)
         if tokens > 1:
             future = torch.ones(tokens, k.shape[2], dtype=torch.bool, device=q.device)
             future = future.triu(k.shape[2] - tokens + 1)
             to_own = to_own.view(rows, kv_heads, -1, tokens, k.shape[2])
-            to_own = to_own.masked_fill(future, float("-inf")).view(*q_RKST.shape[:3], -1)
+            to_own = to_own.masked_fill(future, float("-inf")).view(*q_RKSD.shape[:3], -1)
         weights = torch.cat([to_prompt, to_own], dim=-1).softmax(dim=-1)
         columns = prompt_k.shape[2]
         on_prompt, on_own = weights[..., :columns], weights[..., columns:]
-        out = self._from_groups(self._to_groups(on_prompt) @ prompt_v, q_RKST.shape) + on_own @ v
-        return out.view(rows, heads, tokens, v.shape[-1])
+        out = self._from_blocks(self._to_blocks(on_prompt) @ prompt_v, rows) + on_own @ v
+        return out.reshape(rows, heads, tokens, v.shape[-1])
 
-    def _to_groups(self, x_RKSD: Tensor) -> Tensor:
-        """[R, K, S, D] to [G, K, rows * S, D]: the rows of a group beside each other."""
-        rows, kv_heads, seats, width = x_RKSD.shape
-        if not self._even:
-            spread = x_RKSD.new_zeros(self._groups * self._rows, kv_heads, seats, width)
+    def _prompt(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, K, C, D] of each block's prompt; a copy only for uneven groups."""
+        keys, values = self._prompts.keys_LGKCD[layer], self._prompts.values_LGKCD[layer]
+        if self._group_B is None:
+            return keys, values
+        if layer not in self._of_blocks:  # read again at every token while rows are sampled
+            self._of_blocks[layer] = (keys[self._group_B], values[self._group_B])
+        return self._of_blocks[layer]
+
+    def _to_blocks(self, x_RKSD: Tensor) -> Tensor:
+        """[R, K, S, D] to [B, K, size * S, D]: the rows of a block beside each other."""
+        _, kv_heads, seats, width = x_RKSD.shape
+        if self._place_R is not None:
+            spread = x_RKSD.new_zeros(self._blocks * self._size, kv_heads, seats, width)
             x_RKSD = spread.index_copy(0, self._place_R, x_RKSD)
-        x = x_RKSD.view(self._groups, self._rows, kv_heads, seats, width).transpose(1, 2)
-        return x.reshape(self._groups, kv_heads, self._rows * seats, width)
+        x = x_RKSD.view(self._blocks, self._size, kv_heads, seats, width).transpose(1, 2)
+        return x.reshape(self._blocks, kv_heads, self._size * seats, width)
 
-    def _from_groups(self, x_GKSD: Tensor, shape: torch.Size) -> Tensor:
-        """The inverse of `_to_groups`; `shape` is that of the rows, its last axis aside."""
-        _, kv_heads, seats, _ = shape
-        x = x_GKSD.view(self._groups, kv_heads, self._rows, seats, -1).transpose(1, 2)
-        x = x.reshape(self._groups * self._rows, kv_heads, seats, -1)
-        return x if self._even else x.index_select(0, self._place_R)
+    def _from_blocks(self, x_BKSD: Tensor, rows: int) -> Tensor:
+        """The inverse of `_to_blocks`."""
+        _, kv_heads, seats, width = x_BKSD.shape
+        x = x_BKSD.view(self._blocks, kv_heads, self._size, seats // self._size, width)
+        x = x.transpose(1, 2).reshape(-1, kv_heads, seats // self._size, width)
+        return x if self._place_R is None else x.index_select(0, self._place_R)
 
-    def _mask(self, scores_GKSC: Tensor) -> Tensor:
-        if self._padding_G1C is None:
-            return scores_GKSC
-        return scores_GKSC.masked_fill(self._padding_G1C[:, None], float("-inf"))
+
+def _block_size(counts_G: Sequence[int]) -> int:
+    """Rows per block that cost least: blocks * (size + what a copy of the prompt costs in rows).
+
+    Groups of one size get a block each. One of 512 beside 31 of 16 gets blocks of 16, where
+    blocks of 512 would hold sixteen times the rows that there are.
+    """
+    size = best = max(*counts_G, 1)
+    least = math.inf
+    while size >= 1:
+        cost = sum(-(-n // size) for n in counts_G) * (size + _COPY)
+        if cost < least:
+            best, least = size, cost
+        size = (size + 1) // 2 if size > 1 else 0
+    return best
 
 
 def _attention(

@@ -34,12 +34,18 @@ class TinyShape(NamedTuple):
 def character_tokenizer() -> PreTrainedTokenizerFast:
     """One token a character: printable ASCII, newline and tab; others become <unk>.
 
-    No BOS, so that nothing can be doubled; <pad> and <eos> are different tokens.
+    No BOS, so that nothing can be doubled; <pad> and <eos> are different tokens. Built as a
+    byte-level BPE without merges, because AutoTokenizer takes every tokenizer beside a Qwen2
+    model for one of those, and splits text by its own rule: it must find the same characters.
     """
-    vocabulary = {piece: i for i, piece in enumerate([PAD, EOS, UNKNOWN, *ALPHABET])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    pieces = [to_bytes.pre_tokenize_str(c)[0][0] for c in ALPHABET]
+    vocabulary = {piece: i for i, piece in enumerate([PAD, EOS, UNKNOWN, *pieces])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=UNKNOWN, fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), to_bytes]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from brorl.errors import ShapeError
+
 CHUNK_ELEMENTS = 1 << 22
 """Logits held at once, in numbers: 16 MiB of float32. Rows per chunk = this over the vocabulary."""
 
@@ -49,8 +51,10 @@ class _Chunked(torch.autograd.Function):
         grad_M = grads[0]
         hidden_MD, weight_VD, bias_V, target_M = ctx.saved_tensors
         grad_hidden = torch.empty_like(hidden_MD)
-        grad_weight = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
-        grad_bias = torch.zeros_like(bias_V) if bias_V is not None else None
+        # Sums over chunks are float32: in bfloat16 each addition would round to 8 bits.
+        wide = torch.promote_types(weight_VD.dtype, torch.float32)
+        grad_weight = torch.zeros_like(weight_VD, dtype=wide) if ctx.needs_input_grad[1] else None
+        grad_bias = torch.zeros_like(bias_V, dtype=wide) if bias_V is not None else None
         for start in range(0, len(target_M), ctx.rows):
             part = slice(start, start + ctx.rows)
             logits = F.linear(hidden_MD[part], weight_VD, bias_V).float() / ctx.temperature
@@ -59,11 +63,21 @@ class _Chunked(torch.autograd.Function):
             slope *= (grad_M[part] / ctx.temperature)[:, None]
             slope = slope.to(hidden_MD.dtype)
             grad_hidden[part] = slope @ weight_VD
-            if grad_weight is not None:
+            if grad_weight is not None and grad_weight.dtype == slope.dtype:
                 grad_weight.addmm_(slope.T, hidden_MD[part])
+            elif grad_weight is not None:
+                grad_weight += slope.T @ hidden_MD[part]
             if grad_bias is not None:
-                grad_bias += slope.sum(0)
-        return grad_hidden, grad_weight, grad_bias, None, None, None
+                grad_bias += slope.sum(0, dtype=wide)
+        dtype = weight_VD.dtype
+        return (
+            grad_hidden,
+            None if grad_weight is None else grad_weight.to(dtype),
+            None if grad_bias is None else grad_bias.to(dtype),
+            None,
+            None,
+            None,
+        )
 
 
 def token_logprobs(
@@ -90,7 +104,12 @@ def token_logprobs(
 
     Returns:
         TokenLogprobs; both float32.
+
+    Raises:
+        ShapeError: a temperature that is not > 0.
     """
+    if not temperature > 0:
+        raise ShapeError(f"log-probs need a temperature > 0, got {temperature}")
     rows = max(1, chunk_elements // weight_VD.shape[0])
     out = _Chunked.apply(hidden_MD, weight_VD, bias_V, target_M, temperature, rows)  # type: ignore[no-untyped-call]
     return TokenLogprobs(*out)

@@ -10,30 +10,24 @@ Axes:  G groups · R rows · T answer tokens · V vocabulary
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from brorl.errors import EngineError
+from brorl.errors import EngineError, PolicyError
+from brorl.policy.load import check_length
 from brorl.policy.model import Policy, Prompts
-from brorl.policy.shared_prefix import GroupReader, OwnCache, PromptReader
+from brorl.policy.shared_prefix import GroupReader, OwnCache
 from brorl.rollout.engine import Completion, OnFinished, Request, Sampling, Stop, check_counts
+from brorl.rollout.prompt_cache import PromptCache
 from brorl.rollout.sampler import draw
 from brorl.seeds import sample_keys, uniforms
 
 _COMPACT_BELOW = 0.85  # of the rows still unfinished: below it, finished rows are moved out
-
-
-class _Encoded(NamedTuple):
-    """One group's prompt: per layer keys and values [C, K, D], and the last hidden state."""
-
-    keys: list[Tensor]
-    values: list[Tensor]
-    last_hidden_D: Tensor
 
 
 class _Part(NamedTuple):
@@ -44,31 +38,45 @@ class _Part(NamedTuple):
     n: int
 
 
+class _NonFinite(Exception):
+    """A log-prob that is not a number: in which group of the wave, at which answer token."""
+
+    def __init__(self, group: int, at: int) -> None:
+        self.group, self.at = group, at
+
+
 class EmbeddedEngine:
     """Samples from a Policy in place.
 
     Args:
         policy: shared with the trainer; `weights_changed` must be called after every update.
-        memory_budget: bytes for what one wave adds: own keys and values, scores, logits.
+        memory_budget: bytes for what one wave adds: own keys and values, scores, logits; as
+            much again for prompts kept beyond the wave.
         policy_version: of the weights as they are now.
+
+    Attributes:
+        prompts_encoded: once a group, unless its prompt had to make room.
     """
 
     def __init__(self, policy: Policy, *, memory_budget: int, policy_version: int = 0) -> None:
         self._policy = policy
         self._budget = memory_budget
         self._version = policy_version
-        self._encoded: dict[str, _Encoded] = {}
-        self.prompts_encoded = 0
+        self._cache = PromptCache(policy, memory_budget)
+
+    @property
+    def prompts_encoded(self) -> int:
+        return self._cache.encoded
 
     def weights_changed(self, policy_version: int) -> None:
         self._version = policy_version
-        self._encoded.clear()
+        self._cache.clear()
 
     def forget(self, group_ids: Sequence[str] | None = None) -> None:
         if group_ids is None:
-            self._encoded.clear()
-        for group_id in group_ids or ():
-            self._encoded.pop(group_id, None)
+            self._cache.clear()
+        else:
+            self._cache.forget(group_ids)
 
     @torch.inference_mode()
     def sample(
@@ -77,6 +85,8 @@ class EmbeddedEngine:
         sampling: Sampling,
         on_finished: OnFinished | None = None,
     ) -> list[list[Completion]]:
+        for request in requests:
+            self._check(request, sampling.max_new_tokens)
         groups: list[list[Completion]] = [[] for _ in requests]
         longest = max((len(r.prompt) for r in requests), default=0)
         rows = rows_per_wave(self._policy, self._budget, longest, sampling.max_new_tokens)
@@ -88,10 +98,22 @@ class EmbeddedEngine:
         check_counts(requests, groups)
         return groups
 
+    def _check(self, request: Request, new_tokens: int) -> None:
+        low, high = min(request.prompt), max(request.prompt)
+        if low < 0 or high >= self._policy.vocabulary:
+            raise EngineError(
+                f"problem {request.problem_id}: prompt ids must be in "
+                f"[0, {self._policy.vocabulary}), got {low} ... {high}"
+            )
+        try:
+            check_length(self._policy, len(request.prompt) + new_tokens)
+        except PolicyError as error:
+            raise EngineError(f"problem {request.problem_id}: {error}") from error
+
     def _run(
         self, requests: Sequence[Request], parts: Sequence[_Part], sampling: Sampling
     ) -> list[list[Completion]]:
-        prompts = self._prompts([requests[p.request] for p in parts])
+        prompts = self._cache.get([requests[p.request] for p in parts])
         device = self._policy.device
         count = torch.tensor([p.n for p in parts], device=device)
         group_R = torch.repeat_interleave(torch.arange(len(parts), device=device), count)
@@ -101,7 +123,13 @@ class EmbeddedEngine:
                 for p in parts
             ]
         )
-        drawn = self._decode(prompts, group_R, keys_R, sampling)
+        try:
+            drawn = self._decode(prompts, group_R, keys_R, sampling)
+        except _NonFinite as bad:
+            problem = requests[parts[bad.group].request].problem_id
+            raise EngineError(
+                f"problem {problem}: the policy gave a non-finite log-prob at answer token {bad.at}"
+            ) from None
         return [drawn[start : start + p.n] for p, start in zip(parts, _starts(parts), strict=True)]
 
     def _decode(
@@ -117,12 +145,13 @@ class EmbeddedEngine:
         alive_R = torch.arange(rows, device=device)  # rows of this wave still in the batch
         own = OwnCache(limit)
         reader = GroupReader(prompts.reader, prompts.lengths_G, group_R, own)
-        hidden = prompts.last_hidden_GD[group_R]
+        logits = policy.logits(prompts.last_hidden_GD)[group_R]
         for t in range(limit):
             uniform_R = torch.from_numpy(uniforms(keys_R, t)).to(device)
-            token, logp = draw(policy.logits(hidden), uniform_R[alive_R], sampling)
-            if not bool(torch.isfinite(logp).all()):
-                raise EngineError(f"the policy gave a non-finite log-prob at answer token {t}")
+            token, logp = draw(logits, uniform_R[alive_R], sampling)
+            broken = ~torch.isfinite(logp)
+            if bool(broken.any()):
+                raise _NonFinite(int(group_R[alive_R[broken]][0]), t)
             tokens_RT[alive_R, t], logp_RT[alive_R, t] = token, logp
             over = torch.isin(token, eos) & ~ended_R[alive_R]
             length_R[alive_R[over]] = t + 1
@@ -136,6 +165,7 @@ class EmbeddedEngine:
                 own.keep(stay)
                 reader = GroupReader(prompts.reader, prompts.lengths_G, group_R[alive_R], own)
             hidden = policy.read_next(prompts, group_R[alive_R], reader, own, token)
+            logits = policy.logits(hidden)
         return self._completions(tokens_RT, logp_RT, length_R, ended_R)
 
     def _completions(
@@ -157,30 +187,6 @@ class EmbeddedEngine:
             for row, (n, ended) in enumerate(zip(length_R.tolist(), ended_R.tolist(), strict=True))
         ]
 
-    def _prompts(self, requests: Sequence[Request]) -> Prompts:
-        """Encoded prompts in the order of the requests, from memory where a group has grown."""
-        missing = {r.group_id: r.prompt for r in requests if r.group_id not in self._encoded}
-        if missing:
-            read = self._policy.read_prompts(list(missing.values()))
-            for g, (group_id, prompt) in enumerate(missing.items()):
-                c = len(prompt)
-                self._encoded[group_id] = _Encoded(
-                    [k[g, :, :c].transpose(0, 1) for k in read.reader.keys_LGKCD],
-                    [v[g, :, :c].transpose(0, 1) for v in read.reader.values_LGKCD],
-                    read.last_hidden_GD[g],
-                )
-            self.prompts_encoded += len(missing)
-        encoded = [self._encoded[r.group_id] for r in requests]
-        reader = PromptReader()
-        for layer in range(len(encoded[0].keys)):
-            for held, parts in (
-                (reader.keys_LGKCD, [e.keys[layer] for e in encoded]),
-                (reader.values_LGKCD, [e.values[layer] for e in encoded]),
-            ):
-                held.append(pad_sequence(parts, batch_first=True).transpose(1, 2).contiguous())
-        lengths = torch.tensor([len(r.prompt) for r in requests], device=self._policy.device)
-        return Prompts(reader, lengths, torch.stack([e.last_hidden_D for e in encoded]))
-
 
 def rows_per_wave(policy: Policy, budget: int, prompt_tokens: int, new_tokens: int) -> int:
     """How many answers fit the memory budget at once; at least one.
@@ -195,7 +201,7 @@ def rows_per_wave(policy: Policy, budget: int, prompt_tokens: int, new_tokens: i
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     own = 2 * config.num_hidden_layers * kv_heads * width * new_tokens * policy.model.dtype.itemsize
     scores = 3 * 4 * heads * (prompt_tokens + new_tokens)
-    return max(1, budget // (own + scores + 32 * policy.vocabulary))
+    return max(1, budget // int(own + scores + 32 * policy.vocabulary))
 
 
 def _waves(requests: Sequence[Request], rows: int) -> list[list[_Part]]:
@@ -215,4 +221,4 @@ def _waves(requests: Sequence[Request], rows: int) -> list[list[_Part]]:
 
 
 def _starts(parts: Sequence[_Part]) -> list[int]:
-    return np.cumsum([0, *(p.n for p in parts[:-1])]).tolist()
+    return list(accumulate((p.n for p in parts[:-1]), initial=0))

@@ -8,7 +8,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from brorl.errors import EngineError
+from brorl.errors import ConfigError, EngineError
+
+_COMPLETION_DTYPES = (np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.bool_))
 
 
 class Stop(StrEnum):
@@ -44,6 +46,12 @@ class Completion:
                 f"a completion needs equally many tokens, log-probs and mask entries, at least "
                 f"one, got {len(self.tokens)}, {len(self.logprobs)}, {len(self.mask)}"
             )
+        kinds = (self.tokens.dtype, self.logprobs.dtype, self.mask.dtype)
+        if kinds != _COMPLETION_DTYPES:
+            raise EngineError(
+                f"a completion needs int32 tokens, float32 log-probs and a bool mask, got "
+                f"{', '.join(map(str, kinds))}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +59,19 @@ class Sampling:
     """How to sample. Temperature 0 is greedy and only for evaluation."""
 
     temperature: float
-    top_p: float
+    top_p: float  # in (0, 1]; 1: no limit
     top_k: int  # 0: no limit
     max_new_tokens: int
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.temperature < float("inf"):
+            raise ConfigError(f"temperature must be finite and >= 0, got {self.temperature}")
+        if not 0.0 < self.top_p <= 1.0:
+            raise ConfigError(f"top_p must be in (0, 1], got {self.top_p}")
+        if self.top_k < 0:
+            raise ConfigError(f"top_k must be >= 0 (0: no limit), got {self.top_k}")
+        if self.max_new_tokens < 1:
+            raise ConfigError(f"max_new_tokens must be >= 1, got {self.max_new_tokens}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +81,9 @@ class Request:
     Attributes:
         group_id: of the group; requests of the same group share its encoded prompt.
         problem_id: for messages.
-        prompt: token ids.
-        first: index of the first sample wanted: a group may grow in waves.
-        n: how many.
+        prompt: token ids, at least one.
+        first: index of the first sample wanted, >= 0: a group may grow in waves.
+        n: how many, >= 1.
         seed: of the group's random stream (brorl.seeds); sample i depends on (seed, i) alone.
     """
 
@@ -75,6 +93,15 @@ class Request:
     first: int
     n: int
     seed: int
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise EngineError(f"problem {self.problem_id}: the prompt has no token")
+        if self.first < 0 or self.n < 1:
+            raise EngineError(
+                f"problem {self.problem_id}: need first >= 0 and n >= 1, "
+                f"got first={self.first}, n={self.n}"
+            )
 
 
 OnFinished = Callable[[int, int, list[Completion]], None]

@@ -23,6 +23,7 @@ def draw(logits_RV: Tensor, uniform_R: Tensor, sampling: Sampling) -> Drawn:
 
     With temperature 0 the largest logit is taken and its log-prob is at temperature 1. top-k
     and top-p restrict what may be drawn; the log-prob stays that of the full distribution.
+    A row of logits that holds NaN or +inf gets a NaN log-prob and any token.
 
     Args:
         logits_RV: float32 [R, V].
@@ -40,6 +41,7 @@ def draw(logits_RV: Tensor, uniform_R: Tensor, sampling: Sampling) -> Drawn:
         below_R = torch.nextafter(total_R, torch.zeros_like(total_R))
         target_R1 = torch.minimum(uniform_R * total_R, below_R)[:, None]
         token_R = torch.searchsorted(cumulative_RV, target_R1, right=True)[:, 0]
+        token_R = token_R.clamp(max=logits_RV.shape[-1] - 1)  # beyond it only where logits are NaN
     return Drawn(token_R, logp_RV.gather(-1, token_R[:, None])[:, 0])
 
 
@@ -50,7 +52,8 @@ def _restricted(p_RV: Tensor, sampling: Sampling) -> Tensor:
         p_RV = torch.where(p_RV >= least, p_RV, 0.0)
     if sampling.top_p < 1.0:
         ranked, order = p_RV.sort(dim=-1, descending=True, stable=True)
-        before = ranked.cumsum(-1) - ranked  # mass of the strictly more likely tokens
-        ranked = torch.where(before < sampling.top_p * ranked.sum(-1, keepdim=True), ranked, 0.0)
+        mass = ranked.double().cumsum(-1)
+        before = mass - ranked  # of the tokens ranked higher
+        ranked = torch.where(before < sampling.top_p * mass[:, -1:], ranked, 0.0)
         p_RV = torch.zeros_like(p_RV).scatter(-1, order, ranked)
     return p_RV
