@@ -17,6 +17,7 @@ CASES = [
     ("some", [0.95, 1.0], True, True),
     ("one right", [1.0], False, False),
     ("one wrong", [0.0], False, False),
+    ("flat", [0.5], False, False),
     ("failed", [], False, False),  # every row lost to grader errors
 ]
 
@@ -49,14 +50,14 @@ def test_counts(metric, kept, wrong):
     scores, group = interleaved(0)
     got = outcome_counts(group_outcomes(scores, group, n_groups=len(CASES), metric=metric))
     assert got._asdict() == {
-        "groups": 8,
-        "solved_none": 4,
+        "groups": 9,
+        "solved_none": 5,
         "solved_some": 2,
         "solved_all": 2,
         "kept": kept,
         "dropped_right": 2,
         "dropped_wrong": wrong,
-        "dropped_flat": 1,
+        "dropped_flat": 2,
     }
     assert got.solved_none + got.solved_some + got.solved_all == got.groups
     assert got.kept + got.dropped_right + got.dropped_wrong + got.dropped_flat == got.groups

@@ -125,6 +125,10 @@ def test_impossible_rules_are_refused(waves, stop_right, message):
         check_waves(waves, stop_right=stop_right)
     with pytest.raises(ConfigError, match=message):
         samples_to_add(0, 0, waves=waves, stop_right=stop_right)
+    with pytest.raises(ConfigError, match=message):
+        expected_samples(0.5, waves=waves, stop_right=stop_right)
+    with pytest.raises(ConfigError, match=message):
+        prompt_weight(0.5, waves=waves, stop_right=stop_right, baseline="group")
 
 
 def test_says_what_is_wrong():
