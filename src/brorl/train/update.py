@@ -131,9 +131,8 @@ def update(
             scored = micro.score(policy, s.rollout.temperature)
             loss = _loss(micro, scored, denominator, s, reference, report)
             if not bool(torch.isfinite(loss)):
-                raise NonFiniteLoss(
-                    f"the loss is {float(loss)} at update {updates_done + report.updates + 1}", part
-                )
+                value, number = float(loss.detach()), updates_done + report.updates + 1
+                raise NonFiniteLoss(f"the loss is {value} at update {number}", part)
             loss.backward()
             if report.updates == 0:
                 engine = micro.flat([r.sample.completion.logprobs for r in micro.rows])
