@@ -102,7 +102,7 @@ class Host:
         start = time.monotonic()
         verdict = judge()
         seconds = time.monotonic() - start
-        end = time.monotonic() + 0.5  # the process of the tests may still be on its way out
+        end = time.monotonic() + 2  # the process of the tests may still be on its way out
         while (left := below(os.getpid()) - own) and time.monotonic() < end:
             time.sleep(0.01)
         assert not left, "processes were left behind"

@@ -146,9 +146,10 @@ def test_a_hanging_answer_times_out_and_takes_no_other_with_it(pool, answer):
     ]
     assert verdicts[6].extracted == answer
     assert verdicts[6].reason == "grade took longer than 1 s"
-    tries = 2 if answer in ("sleep", "stop") else 1  # no processor used: tried once more
     after = pool.stats()
-    assert after.kills - before.kills == tries
+    # Tried once more where it used no processor, or next to none because the machine is busy.
+    tries = (2,) if answer in ("sleep", "stop") else (1, 2)
+    assert after.kills - before.kills in tries
     assert after.timeouts - before.timeouts == 1
 
 

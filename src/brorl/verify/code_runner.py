@@ -1,5 +1,6 @@
 """Runs one program against its tests: boxes, messages, deadlines."""
 
+import atexit
 import functools
 import os
 import select
@@ -79,6 +80,8 @@ class CodeRunner:
             if isinstance(error, OSError):
                 raise VerifierError(f"a box was lost: {error}") from error
             raise
+        if outcome.end == "lost":
+            self.close()
         if outcome.end in ("lost", "broken"):
             raise VerifierError(outcome.why)
         return outcome
@@ -269,4 +272,6 @@ def _read_outcome(descriptor: int, seconds: float) -> bytes | None:
 @functools.cache
 def runner(limits: Limits, *, unsafe_local: bool) -> CodeRunner:
     """The runner of this process for these settings; made once, as starting boxes costs time."""
-    return CodeRunner(limits, unsafe_local=unsafe_local)
+    made = CodeRunner(limits, unsafe_local=unsafe_local)
+    atexit.register(made.close)
+    return made

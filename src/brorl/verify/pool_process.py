@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import brorl
 from brorl.verify.pool_worker import HEADER
 
+_ITS_CHANCE = 0.2  # share of the deadline on a processor; less, and the machine was too busy
 PREPARE_S = 120.0  # for starting, importing and unpickling, which are no answer's doing
 _SOURCE_ROOT = str(Path(brorl.__file__).parent.parent)
 
@@ -35,7 +36,7 @@ class Overdue(NamedTuple):
 
     position: int  # in the batch
     judging: bool  # False: the child was still getting ready for it
-    working: bool  # the child spent at least half of the time on a processor, so it had its chance
+    working: bool  # the child spent long enough on a processor to have had its chance
 
 
 class GraderProcess:
@@ -147,8 +148,23 @@ class GraderProcess:
         if now - since < (deadline_s if judging else max(deadline_s, PREPARE_S)):
             return None
         cpu_now = cpu_seconds(self.pid)
-        working = cpu_now is None or cpu_now - cpu_then >= deadline_s / 2
+        working = cpu_now is None or cpu_now - cpu_then >= deadline_s * _ITS_CHANCE
         return Overdue((count - self._begun) // 2, judging, judging and working)
+
+    def dismiss(self) -> None:
+        """Tell an idle child that there is nothing more to come; it cleans up and leaves."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+
+    def gone(self, within_s: float) -> bool:
+        """Whether the child has ended, waiting for it at most so long; it is not reaped here."""
+        end = time.monotonic() + within_s
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while not os.waitid(os.P_PID, self.pid, look):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.005)
+        return True
 
     def kill(self) -> str:
         """End the child and all that it started, at once; reap it; release everything.

@@ -4,12 +4,14 @@ import contextlib
 import selectors
 import socket
 import threading
+import time
 from dataclasses import dataclass, field
 
 from brorl.verify.pool_ledger import Item, Ledger
 from brorl.verify.pool_process import PREPARE_S, GraderProcess
 from brorl.verify.verdict import grader_error, timed_out
 
+_GOODBYE_S = 1.0
 _TICK_S = 0.05  # how often processes at work are looked at
 
 
@@ -80,11 +82,21 @@ class Supervisor:
         except BaseException as error:  # the thread's boundary: gather raises it
             self.failure = error
         finally:
-            for worker in self._workers:
-                if worker.process is not None:
-                    worker.process.kill()
+            self._dismiss()
             with self._changed:
                 self._changed.notify_all()
+
+    def _dismiss(self) -> None:
+        """Idle processes get a moment to clean up; then all that are left are killed."""
+        processes = [w.process for w in self._workers if w.process is not None]
+        idle = [w.process for w in self._workers if w.process is not None and not w.batch]
+        for process in idle:
+            process.dismiss()
+        end = time.monotonic() + _GOODBYE_S
+        for process in idle:
+            process.gone(max(0.0, end - time.monotonic()))
+        for process in processes:
+            process.kill()
 
     def _turn(self) -> None:
         for worker in self._workers:

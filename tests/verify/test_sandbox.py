@@ -1,0 +1,564 @@
+"""Boxes: how they are found, what bounds them, what is left when they or their owners end."""
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from brorl.errors import ConfigError, VerifierError
+from brorl.verify import sandbox_cgroup, sandbox_seccomp
+from brorl.verify.code import CodeVerifier
+from brorl.verify.code_runner import runner
+from brorl.verify.code_task import read_task
+from brorl.verify.pool import GraderPool
+from brorl.verify.sandbox import Limits, open_sandbox
+from brorl.verify.sandbox_cgroup import enclose
+from brorl.verify.sandbox_guard import landlock_version
+from brorl.verify.sandbox_seccomp import seccomp_filter
+from brorl.verify.verdict import Kind
+
+from .boxes import below, needs_bubblewrap
+
+ONE = {"kind": "function", "entry_point": "f", "tests": ["assert f() == 1"]}
+SOURCE = str(Path(__file__).parents[2] / "src")
+
+
+@pytest.fixture
+def boxes():
+    """Verifiers whose boxes end with the test."""
+    made = []
+
+    def make(**settings):
+        verifier = CodeVerifier(timeout_s=5.0, total_s=10.0, **settings)
+        made.append(runner(verifier.limits, unsafe_local=verifier.unsafe_local))
+        return verifier
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def grade(verifier, code, task=ONE):
+    return verifier.grade(textwrap.dedent(code), gold=None, row={"task": task})
+
+
+def reports(verifier, code):
+    """What f() of the program returns, as text, read off the reason of a test that fails."""
+    task = {"kind": "function", "entry_point": "f", "tests": ["raise ValueError(repr(f()))"]}
+    reason = grade(verifier, code, task).reason
+    assert reason.startswith("test 1: ValueError: "), reason
+    return reason.removeprefix("test 1: ValueError: ").removesuffix(" (of 1)")
+
+
+# The seccomp filter, by an interpreter of classic BPF that knows nothing of how it was written.
+
+
+def decide(program, architecture, number, first=0):
+    data = struct.pack("=iIQ6Q", number, architecture, 0, first, 0, 0, 0, 0, 0)
+    at = word = 0
+    while True:
+        code, yes, no, value = struct.unpack_from("=HBBI", program, 8 * at)
+        at += 1
+        if code == 0x20:
+            (word,) = struct.unpack_from("=I", data, value)
+        elif code == 0x06:
+            return value
+        else:
+            holds = {0x15: word == value, 0x35: word >= value, 0x45: word & value != 0}[code]
+            at += yes if holds else no
+
+
+ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
+MACHINES = {
+    "x86_64": (0xC000003E, {"read": 0, "socket": 41, "clone": 56, "ptrace": 101, "mount": 165}),
+    "aarch64": (0xC00000B7, {"read": 63, "socket": 198, "clone": 220, "ptrace": 117, "mount": 40}),
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_filter_decides_every_call(machine):
+    architecture, number = MACHINES[machine]
+    program = seccomp_filter(machine)
+
+    def call(nr, first=0):
+        return decide(program, architecture, nr, first)
+
+    table = sandbox_seccomp._TABLES[machine][1]
+    refused = {*table["refused"].values(), *sandbox_seccomp._NEWER.values()}
+    for nr in range(470):
+        want = EPERM if nr in refused else ENOSYS if nr == 435 else ALLOW
+        assert call(nr, first=1) == want, nr  # 1 is AF_UNIX, and no flag of a new namespace
+    assert {number["ptrace"], number["mount"]} < refused
+    assert number["read"] not in refused
+    assert [call(number["socket"], family) for family in (1, 2, 10, 16, 17)] == [ALLOW] + [
+        EPERM
+    ] * 4
+    for namespace in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
+        assert call(number["clone"], namespace | signal.SIGCHLD) == EPERM
+    assert call(number["clone"], 0x1200011) == ALLOW  # fork
+    assert call(number["clone"], 0x3D0F00) == ALLOW  # a thread
+    assert decide(program, 0x40000003, 0) == KILL  # the 32-bit interface
+    if machine == "x86_64":
+        assert call(0x40000000 + 101) == KILL  # x32
+
+
+def test_other_machines_have_no_filter():
+    assert seccomp_filter("riscv64") is None
+
+
+# Landlock and limits, each without the box around them.
+
+
+def alone(code, *arguments):
+    """Run code in a Python of its own, with the guard imported."""
+    script = "from brorl.verify.sandbox_guard import *\n" + textwrap.dedent(code)
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={"PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+@pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
+def test_landlock_alone_keeps_writes_and_connections_in(tmp_path):
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    other.mkdir()
+    (other / "old").write_text("kept")
+    out = alone(
+        """
+        import os, socket, sys
+        mine, other = sys.argv[1:]
+        print(apply_landlock([mine]))
+        open(mine + "/new", "w").write("x")
+        open("/dev/null", "w").write("x")
+        print(open(other + "/old").read())
+        for act in (
+            lambda: open(other + "/new", "w"),
+            lambda: open(other + "/old", "a"),
+            lambda: os.remove(other + "/old"),
+            lambda: os.mkdir(other + "/d"),
+            lambda: os.symlink("/", other + "/s"),
+            lambda: os.rename(mine + "/new", other + "/new"),
+        ):
+            try:
+                act()
+                print("done")
+            except OSError as error:
+                print(type(error).__name__)
+        """,
+        str(mine),
+        str(other),
+    )
+    assert out.split()[:2] == ["True", "kept"]
+    assert set(out.split()[2:7]) == {"PermissionError"}
+    assert "done" not in out
+    assert [p.name for p in other.iterdir()] == ["old"]
+
+
+def test_limits_only_ever_go_down():
+    out = alone(
+        """
+        import resource as r
+        r.setrlimit(r.RLIMIT_NOFILE, (100, 100))
+        apply_limits(memory=1 << 30, processes=50, files=200, file_bytes=1000, cpu_s=7)
+        for name in ("AS", "NPROC", "NOFILE", "FSIZE", "CPU", "CORE"):
+            print(r.getrlimit(getattr(r, "RLIMIT_" + name)))
+        """
+    )
+    assert out.split("\n")[:-1] == [str((n, n)) for n in (1 << 30, 50, 100, 1000, 7, 0)]
+
+
+# Control groups, on trees made of plain folders, then on the real ones.
+
+
+def fake(monkeypatch, mounts, own):
+    monkeypatch.setattr(sandbox_cgroup, "_mounts", lambda: mounts)
+    monkeypatch.setattr(sandbox_cgroup, "_own_groups", lambda: own)
+
+
+def test_version_2_goes_beside_us_where_it_may_not_go_below(tmp_path, monkeypatch):
+    """Our own folder refuses; the one above it takes the group."""
+    own = tmp_path / "user" / "app"
+    own.mkdir(parents=True)
+    mount = sandbox_cgroup._Mount("/", tmp_path, 2, frozenset())
+    fake(monkeypatch, [mount], {"": "/user/app"})
+    make = Path.mkdir
+    monkeypatch.setattr(
+        Path,
+        "mkdir",
+        lambda p, *a, **k: (
+            (_ for _ in ()).throw(PermissionError()) if p.parent == own else make(p, *a, **k)
+        ),
+    )
+    group = enclose(4711, memory=1000, processes=7)
+    (folder,) = group.folders
+    assert (group.version, folder.parent) == (2, own.parent)
+    read = {p.name: p.read_text() for p in folder.iterdir()}
+    assert read == {
+        "memory.max": "1000",
+        "memory.swap.max": "0",
+        "pids.max": "7",
+        "cgroup.procs": "4711",
+    }
+
+
+def test_version_1_has_two_hierarchies(tmp_path, monkeypatch):
+    for name in ("memory/job", "pids"):
+        (tmp_path / name).mkdir(parents=True)
+    mounts = [
+        sandbox_cgroup._Mount("/", tmp_path / n, 1, frozenset({n, "rw"}))
+        for n in ("memory", "pids")
+    ]
+    fake(monkeypatch, mounts, {"memory": "/job", "pids": "/elsewhere"})
+    group = enclose(4711, memory=1000, processes=7)
+    assert group.version == 1
+    assert [f.parent for f in group.folders] == [tmp_path / "memory" / "job", tmp_path / "pids"]
+    assert (group.folders[0] / "memory.limit_in_bytes").read_text() == "1000"
+    assert (group.folders[1] / "pids.max").read_text() == "7"
+    assert {(f / "cgroup.procs").read_text() for f in group.folders} == {"4711"}
+
+
+@pytest.mark.parametrize("own", [{}, {"": "/"}, {"memory": "/"}])
+def test_no_hierarchy_no_group(own, monkeypatch):
+    fake(monkeypatch, [], own)
+    group = enclose(os.getpid(), memory=1, processes=1)
+    assert (group.version, group.folders) == (0, [])
+    group.remove()
+
+
+def test_groups_of_owners_that_are_gone_are_swept(tmp_path, monkeypatch):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for owner in (dead.pid, os.getpid()):
+        (tmp_path / f"brorl-{owner}-0").mkdir()
+    (tmp_path / "other-1-0").mkdir()
+    fake(monkeypatch, [sandbox_cgroup._Mount("/", tmp_path, 2, frozenset())], {"": "/"})
+    enclose(4711, memory=1000, processes=7)
+    left = {p.name for p in tmp_path.iterdir()}
+    assert f"brorl-{dead.pid}-0" not in left
+    assert {f"brorl-{os.getpid()}-0", "other-1-0"} < left
+
+
+@needs_bubblewrap
+def test_a_box_as_a_whole_is_bounded_by_its_group(boxes):
+    """Eight processes take 100 MB each, where one may have 256 MB and all together as much."""
+    verifier = boxes(limits=Limits(memory_bytes=256 << 20))
+    grade(verifier, "def f(): return 1")
+    if runner(verifier.limits, unsafe_local=False)._program.cgroup.version == 0:
+        pytest.skip("this process may not create control groups here")
+    survivors = reports(
+        verifier,
+        """
+        import os, time
+        def f():
+            pids = []
+            for _ in range(8):
+                pid = os.fork()
+                if pid == 0:
+                    x = bytearray(100 << 20)
+                    for i in range(0, len(x), 4096): x[i] = 1
+                    time.sleep(1)
+                    os._exit(0)
+                pids.append(pid)
+            return sum(os.waitpid(pid, 0)[1] == 0 for pid in pids)
+        """,
+    )
+    assert int(survivors) <= 3
+
+
+# What bounds a box, seen from inside.
+
+
+@needs_bubblewrap
+def test_bounds_hold_inside(boxes):
+    """Processes 8, of which two are the box's own; descriptors 20; files 1 MB; /tmp 3 MB."""
+    verifier = boxes(
+        limits=Limits(
+            processes=8, files=20, file_bytes=1 << 20, tmp_bytes=3 << 20, memory_bytes=1 << 28
+        )
+    )
+    found = reports(
+        verifier,
+        """
+        import os, time
+        def count(act):
+            n = 0
+            try:
+                while n < 1000:
+                    act(n)
+                    n += 1
+            except (OSError, MemoryError):
+                pass
+            return n
+        def fork(n):
+            if os.fork() == 0:
+                time.sleep(60)
+                os._exit(0)
+        def megabyte(n):
+            with open(f"/tmp/{n}", "wb") as f: f.write(bytes(1 << 20))
+        def f():
+            held = []
+            files = count(lambda n: held.append(os.dup(0)))
+            for h in held: os.close(h)
+            with open("/tmp/x", "wb", buffering=0) as file:
+                written = count(lambda n: file.write(bytes(1 << 16)))
+            os.remove("/tmp/x")
+            full = count(megabyte)
+            eaten = []
+            memory = count(lambda n: eaten.append(bytearray(1 << 24)))
+            del eaten[:]
+            return [count(fork), files, written, full, memory < 16]
+        """,
+    )
+    # Descriptors 0 to 3 are open before; 16 blocks of 64 kB; 3 files of 1 MB; 16 times 16 MB is
+    # as much as is allowed, and the interpreter has some of that.
+    assert found == "[6, 16, 16, 3, True]"
+
+
+@needs_bubblewrap
+def test_a_fork_bomb_never_gets_beyond_the_bound(boxes):
+    """Sampled while it runs: keepers and bubblewrap beside the 24 that a box may have."""
+    verifier = boxes()
+    grade(verifier, "def f(): return 1")
+    before = len(below(os.getpid()))
+    peak, done = 0, threading.Event()
+
+    def watch():
+        nonlocal peak
+        while not done.is_set():
+            peak = max(peak, len(below(os.getpid())))
+            time.sleep(0.002)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    bomb = """
+        import os, time
+        def f():
+            end = time.time() + 1
+            while time.time() < end:
+                try: os.fork()
+                except OSError: time.sleep(0.01)
+            os._exit(0)
+    """
+    verdict = grade(verifier, bomb)
+    done.set()
+    watcher.join()
+    assert verdict.kind is Kind.WRONG
+    assert before + 10 < peak <= before + 24 + 2 + 1  # the bomb's; bubblewrap's; the tests' own
+    assert grade(verifier, "def f(): return 1").kind is Kind.CORRECT
+
+
+# What happens when a part is missing or dies.
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    open_sandbox.cache_clear()
+    yield monkeypatch
+    open_sandbox.cache_clear()
+
+
+def test_refuses_without_bubblewrap_and_says_what_to_install(fresh):
+    fresh.setenv("PATH", "/nowhere")
+    with pytest.raises(
+        ConfigError, match=r"apt-get install bubblewrap.*--unsafe-local.*not on the PATH"
+    ):
+        CodeVerifier(limits=Limits(files=65)).prepare()
+
+
+def test_refuses_where_bubblewrap_makes_no_box(fresh, tmp_path):
+    script = tmp_path / "bwrap"
+    script.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
+    script.chmod(0o755)
+    tmp_path.chmod(0o755)
+    fresh.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        ConfigError, match=r"makes no box: .*No permissions to create new namespace"
+    ):
+        CodeVerifier(limits=Limits(files=66)).prepare()
+
+
+def test_unsafe_local_is_the_way_round(fresh, boxes):
+    """It has no box, but limits, deadlines and an end of all processes all the same."""
+    fresh.setenv("PATH", "/nowhere")
+    verifier = boxes(limits=Limits(files=67), unsafe_local=True)
+    assert not open_sandbox(verifier.limits, unsafe_local=True).isolated
+    assert grade(verifier, "def f(): return 1").kind is Kind.CORRECT
+    stdin = {"kind": "stdin", "tests": [{"input": "2", "output": "2"}]}
+    assert grade(verifier, "print(input())", stdin).kind is Kind.CORRECT
+    before = below(os.getpid())
+    daemon = """
+        import os, time
+        def f():
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork() == 0: time.sleep(60)
+                os._exit(0)
+            while True: pass
+    """
+    late = grade(verifier, daemon, ONE | {"timeout_s": 0.5})
+    assert late.kind is Kind.TIMEOUT
+    assert left_of(below(os.getpid()) - before) == []
+
+
+@needs_bubblewrap
+def test_a_lost_keeper_is_our_failure_and_is_replaced(boxes):
+    verifier = boxes()
+    assert grade(verifier, "def f(): return 1").kind is Kind.CORRECT
+    used = runner(verifier.limits, unsafe_local=False)
+    used._program._keeper.kill()
+    with pytest.raises(VerifierError, match=r"keeper of a box is gone|did not start"):
+        grade(verifier, "def f(): return 1")
+    assert grade(verifier, "def f(): return 1").kind is Kind.CORRECT
+    used._tests._keeper.kill()
+    with pytest.raises(VerifierError, match=r"a box was lost|without an outcome"):
+        grade(verifier, "def f(): return 1")
+    assert grade(verifier, "def f(): return 1").kind is Kind.CORRECT
+
+
+@needs_bubblewrap
+def test_nothing_is_left_when_the_grader_is_killed():
+    """kill -9 to the grader process while a program and its children are at work."""
+    sleepy = "import os, time\nfor _ in range(3): os.fork()\ndef f():\n    time.sleep(60)"
+    with GraderPool(workers=1, deadline_s=1.0, retries=0) as pool:
+        ticket = pool.submit(
+            CodeVerifier(timeout_s=30.0), problem_id="p", text=sleepy, gold=None, row={"task": ONE}
+        )
+        end = time.monotonic() + 60
+        while len(started := below(os.getpid())) < 12 and time.monotonic() < end:
+            time.sleep(0.02)
+        assert len(started) >= 12
+        graders = [p for p in started if b"pool_worker" in command_of(p)]
+        os.kill(graders[0], signal.SIGKILL)
+        assert pool.gather([ticket])[0].reason == "the grader process died: signal 9"
+    assert left_of(started) == []
+
+
+def left_of(pids, within_s=10.0):
+    end = time.monotonic() + within_s
+    while (left := [p for p in pids if alive(p)]) and time.monotonic() < end:
+        time.sleep(0.02)
+    return left
+
+
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_no_code_of_a_box_needs_the_package_or_much_time():
+    """Policy: what runs inside imports only what every Python has built in or beside it."""
+    allowed = {
+        "__future__",
+        "_ctypes",
+        "_signal",
+        "_socket",
+        "_struct",
+        "builtins",
+        "gc",
+        "posix",
+        "resource",
+        "sys",
+        "time",
+    }
+    import ast
+
+    folder = Path(SOURCE) / "brorl" / "verify"
+    names = (
+        "sandbox_guard",
+        "code_codec",
+        "code_wire",
+        "code_program",
+        "code_remote",
+        "code_tests",
+    )
+    for name in names:
+        tree = ast.parse((folder / f"{name}.py").read_text())
+        for node in tree.body:  # at import; what a value needs is imported when it comes
+            if isinstance(node, ast.Import):
+                assert {a.name for a in node.names} <= allowed, name
+            elif isinstance(node, ast.ImportFrom):
+                assert node.module in allowed or node.module.removeprefix("brorl.verify.") in names
+
+
+def usage():
+    rss = int(Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0])
+    return len(os.listdir("/proc/self/fd")), len(below(os.getpid())), rss
+
+
+def churn(verifier, rounds):
+    programs = [
+        ("def f(): return 1", ONE),
+        ("import os\ndef f(): os._exit(0)", ONE),
+        ("def f(:", ONE),
+        ("print(input())", {"kind": "stdin", "tests": [{"input": "2", "output": "2"}]}),
+    ]
+    for i in range(rounds):
+        code, task = programs[i % 4]
+        verdict = grade(verifier, code, task)
+        assert (verdict.kind is Kind.CORRECT) == (i % 4 in (0, 3))
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("rounds", [40, pytest.param(2000, marks=pytest.mark.slow)])
+def test_boxes_leak_neither_descriptors_nor_processes(boxes, rounds):
+    verifier = boxes()
+    churn(verifier, 8)
+    files, processes, memory = usage()
+    churn(verifier, rounds)
+    end = time.monotonic() + 5  # the last process of the tests may still be on its way out
+    while (after := usage())[1] > processes and time.monotonic() < end:
+        time.sleep(0.02)
+    assert after[:2] == (files, processes)
+    assert after[2] - memory < 20_000  # kB
+
+
+@needs_bubblewrap
+def test_closing_leaves_nothing(boxes):
+    before = below(os.getpid())
+    verifier = boxes()
+    grade(verifier, "def f(): return 1")
+    used = runner(verifier.limits, unsafe_local=False)
+    folders = [f for box in (used._program, used._tests) for f in box.cgroup.folders]
+    used.close()
+    assert left_of(below(os.getpid()) - before) == []
+    assert [f for f in folders if f.exists()] == []
+
+
+@needs_bubblewrap
+def test_a_box_whose_start_fails_shows_as_lost(boxes):
+    """The command of the program's boxes is replaced by one that does nothing."""
+    verifier = boxes(limits=Limits(files=68))
+    grade(verifier, "def f(): return 1")
+    used = runner(verifier.limits, unsafe_local=False)
+    used._program.close()
+    used._program = None
+    real = used.sandbox
+    used.sandbox = type(real)(
+        **{f: getattr(real, f) for f in real.__slots__} | {"command": (shutil.which("true"),)}
+    )
+    task = read_task({"task": ONE})
+    with pytest.raises(VerifierError, match="the box of the program did not start"):
+        used.run("def f(): return 1", task, test_s=1.0, total_s=2.0, stop_early=True)
+    used.sandbox = real
+    assert grade(verifier, "def f(): return 1").kind is Kind.CORRECT
