@@ -71,6 +71,7 @@ def draw(result: dict[str, object], path: Path) -> None:
 
 
 def main() -> None:
+    """Measure, write, draw, and say whether each seed's intervals are apart."""
     settings = load_recipe("quickstart")
     with tempfile.TemporaryDirectory() as folder:
         runs = [measure(seed, Path(folder)) for seed in SEEDS]

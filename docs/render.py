@@ -33,13 +33,36 @@ def quickstart_table() -> str:
             f"{run['wall_s']:.0f} |"
         )
     lines.append(
-        f"\n{result['problems']} held-out problems, {result['samples']} samples each, 95 % intervals "
-        f"over problems; seconds are of the whole command on {result['cpus']} cores."
+        f"\n{result['problems']} held-out problems, {result['samples']} samples each, 95 % "
+        f"intervals over problems; seconds are of the whole command on {result['cpus']} cores."
     )
     return "\n".join(lines) + "\n"
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"quickstart": quickstart_table}
+def adaptive_weights() -> str:
+    """w(p) and E[n] of the default waves, relative to the first wave's fixed width."""
+    from brorl.algo.waves import expected_samples, prompt_weight
+
+    waves, stop_right = (16, 64, 256, 512), 2
+    lines = [
+        f"| p | E[n] | w(p), group mean | w(p), unbiased | w(p) of fixed N = {waves[0]} |",
+        "|---|---|---|---|---|",
+    ]
+    for p in (0.0005, 0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.9):
+        n = expected_samples(p, waves=waves, stop_right=stop_right)
+        group, unbiased = (
+            prompt_weight(p, waves=waves, stop_right=stop_right, baseline=b)
+            for b in ("group", "unbiased")
+        )
+        lines.append(f"| {p:g} | {n:.1f} | {group:.1f} | {unbiased:.1f} | {waves[0] - 1} |")
+    lines.append(f"\nWaves {list(waves)}, stop at {stop_right} right answers.")
+    return "\n".join(lines) + "\n"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "quickstart": quickstart_table,
+    "adaptive-weights": adaptive_weights,
+}
 
 
 def rendered(text: str) -> str:

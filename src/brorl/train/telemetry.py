@@ -12,6 +12,7 @@ from scipy.stats import entropy
 
 from brorl.algo.checks import quotient
 from brorl.algo.filtering import OutcomeCounts
+from brorl.algo.stopping import unbiased_pass_at_k
 from brorl.rollout.engine import Stop
 from brorl.stats.pass_at_k import pass_at_k_curve
 from brorl.train.collect import Collected
@@ -50,8 +51,10 @@ def step_metrics(step: int, result: StepResult, settings: TrainSettings, updates
     kinds = Counter(x.verdict.kind for x in everything)
     metrics |= {f"verdict/{k}": quotient(kinds[k], len(everything)) for k in Kind}
     metrics |= _answer_metrics(collected.fresh)
-    if settings.rollout.waves is None:  # groups that stop on success are not comparable
+    if settings.rollout.waves is None:
         metrics |= _pass_metrics(collected.fresh, settings.rollout.widest)
+    else:
+        metrics |= _adaptive_pass_metrics(collected, settings.rollout.stop_right)
     metrics |= _policy_metrics(result.report, settings)
     return metrics | result.width
 
@@ -143,6 +146,22 @@ def _pass_metrics(groups: Sequence[Group], widest: int) -> Metrics:
         ks.append(widest)
     curve = pass_at_k_curve([g.n_right for g in whole], [widest] * len(whole), ks)
     return {f"pass@k/{k}": float(v) for k, v in zip(ks, curve, strict=True)}
+
+
+def _adaptive_pass_metrics(collected: Collected, stop_right: int) -> Metrics:
+    """The same from groups that stop on success, corrected for the stopping rule."""
+    whole = [g for g in collected.fresh if g.samples and len(g.counting) == len(g.samples)]
+    if not whole:
+        return {}
+    right = torch.tensor([g.n_right for g in whole])
+    size = torch.tensor([len(g.samples) for g in whole])
+    before = torch.tensor([g.before(collected.totals) for g in whole])
+    widest = collected.totals[-1]
+    out: Metrics = {}
+    for k in (2**i for i in range(widest.bit_length()) if 2**i <= widest):
+        values = unbiased_pass_at_k(right, size, before, k=k, stop_right=stop_right)
+        out[f"pass@k/{k}"] = float(values.mean())
+    return out
 
 
 def _policy_metrics(report: UpdateReport, settings: TrainSettings) -> Metrics:
