@@ -163,7 +163,7 @@ class SuiteResult(_Frozen):
     """The prompt format, with `{prompt}` where the problem goes."""
 
     set_aside: Count
-    """Data rows whose gold could not be read: not sampled, not scored."""
+    """Problems left out: gold unreadable, or grading failed on our side for every sample."""
 
     problems: tuple[ProblemResult, ...]
 

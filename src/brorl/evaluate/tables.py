@@ -108,7 +108,7 @@ def overall(evaluation: Evaluation, *, level: float) -> dict[str, Interval]:
     """The mean score in its four senses: over problems, tasks, categories and benchmarks.
 
     They differ: BroRL's own Reasoning Gym figure is a mean over tasks and not the mean of its
-    category columns. A sense is left out where a group has a single problem.
+    category columns. A sense is left out where there is one group, or a group of one problem.
     """
     everything = [(s, p) for s, suite in evaluation.suites.items() for p in suite.problems]
     senses = {"mean over problems": mean_interval([p.score for _, p in everything], level=level)}
@@ -120,7 +120,7 @@ def overall(evaluation: Evaluation, *, level: float) -> dict[str, Interval]:
         groups: dict[Any, list[float]] = {}
         for suite, problem in everything:
             groups.setdefault(key(suite, problem), []).append(problem.score)
-        if min(len(scores) for scores in groups.values()) > 1:
+        if len(groups) > 1 and min(len(scores) for scores in groups.values()) > 1:
             senses[name] = strata_interval(list(groups.values()), level=level)
     return senses
 
