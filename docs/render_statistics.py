@@ -1,14 +1,15 @@
-"""Measures what docs/statistics.md says about intervals and tests, and fills its tables.
+"""The measurements and the tables of docs/statistics.md.
 
-    python benchmarks/statistics.py            measure (about 5 minutes on one core), then render
-    python benchmarks/statistics.py --render   render what was measured before
-
-Figures are written to docs/statistics.json; a table in the page stands between two comments
-that name it and is never typed by hand.
+`python docs/render_statistics.py` renders the tables from docs/results/statistics.json; `--measure`
+first measures again (about five minutes on one core) and writes that file; `--check` only says
+whether the document is current. Everything is a function of named seeds: measuring twice gives the
+same file.
 """
 
 import argparse
 import json
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,9 @@ from brorl.stats.intervals import bootstrap_interval, mean_interval
 from brorl.stats.paired import paired_t
 from brorl.stats.power import design_effect, from_summary
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCUMENT = Path(__file__).with_name("statistics.md")
+RESULT = Path(__file__).with_name("results") / "statistics.json"
+BLOCK = re.compile(r"(<!-- begin (?P<name>[\w.-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
 PROBLEMS = (30, 200, 500)
 MEANS = (0.02, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.98)
 # a + b of the Beta distribution of success rates, and samples a problem: from all-or-nothing
@@ -179,27 +182,26 @@ def _column_table() -> Table:
     return Table("", ("columns", "mean difference", "t", "p one-tailed", "rose"), tuple(lines))
 
 
-def render(page: str, filled: dict[str, str]) -> str:
-    """Put each table between `<!-- table NAME -->` and `<!-- end -->`."""
-    for name, table in filled.items():
-        head, tail = page.split(f"<!-- table {name} -->", 1)
-        page = (
-            f"{head}<!-- table {name} -->\n{table}\n<!-- end -->{tail.split('<!-- end -->', 1)[1]}"
-        )
-    return page
+def rendered(page: str, filled: dict[str, str]) -> str:
+    """The document with every table between its markers rendered anew."""
+    return BLOCK.sub(lambda block: f"{block[1]}{filled[block['name']]}\n{block[3]}", page)
 
 
 def main() -> int:
-    """Measure unless told not to, then render. Returns 0."""
+    """Measure if asked; render, or check and return 1 where the document is out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--render", action="store_true", help="do not measure again")
-    results = DOCS / "statistics.json"
-    if not parser.parse_args().render:
-        results.write_text(json.dumps(measure(), indent=1) + "\n")
-    page = DOCS / "statistics.md"
-    page.write_text(render(page.read_text(), tables(json.loads(results.read_text()))))
+    parser.add_argument("--measure", action="store_true", help="measure again first")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    args = parser.parse_args()
+    if args.measure:
+        RESULT.write_text(json.dumps(measure(), indent=1) + "\n")
+    before = DOCUMENT.read_text()
+    after = rendered(before, tables(json.loads(RESULT.read_text())))
+    if args.check:
+        return int(before != after)
+    DOCUMENT.write_text(after)
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())
