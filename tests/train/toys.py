@@ -148,3 +148,37 @@ def recipe(folder: Path, **changes: Any) -> Path:
     path = folder / "toy.yaml"
     path.write_text(yaml.safe_dump(merged(base, changes)))
     return path
+
+
+class Spelling:
+    """Stands for a policy where only its texts matter: a token is a character's code."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(ord(c) for c in text)
+
+    def decode_all(self, answers: Sequence[Any]) -> list[str]:
+        return ["".join(chr(t) for t in tokens) for tokens in answers]
+
+
+class Judge:
+    """By an answer's first letter: R right, W wrong, H half, N no answer, E the grader breaks.
+
+    With a gold, R is right only where the rest of the answer is the gold of its own problem.
+    """
+
+    def extract(self, text: str, row: Mapping[str, Any]) -> str | None:
+        return None if text[0] == "N" else text
+
+    def grade(self, extracted: str, *, gold: str | None, row: Mapping[str, Any]) -> Verdict:
+        if extracted[0] == "E":
+            raise RuntimeError("broken on purpose")
+        if extracted[0] == "R":
+            return (
+                correct(extracted, "R") if gold in (None, extracted[1:]) else wrong(extracted, "")
+            )
+        return wrong(extracted, extracted[0], 0.5 if extracted[0] == "H" else 0.0)
+
+
+def letters(text: str, **rest: Any) -> Completion:
+    """A completion that spells a text."""
+    return completion([ord(c) for c in text], **rest)

@@ -128,17 +128,21 @@ class Collector:
                 self.source.saw(group.problem.id, group.right_share)
         for group in out.kept:
             group.mark(Fate.KEPT)
-        surplus, out.kept = out.kept[target:], out.kept[:target]
-        for group in surplus:
-            group.mark(Fate.SURPLUS)
-        out.carry = self.carried = surplus if s.surplus == "carry" else []
+        if out.fresh and not any(g.counting for g in out.fresh):
+            raise RunError(
+                f"step {step}: none of {out.generated} answers could be graded; the first because: "
+                f"{out.fresh[0].samples[0].verdict.reason}"
+            )
+        take = target
         if len(out.kept) < target and s.enable:
             if s.on_exhausted == "stop":
                 raise RunError(f"step {step}: {shortage(out, target)}")
             if s.on_exhausted == "skip":
-                for group in out.kept:
-                    group.mark(Fate.SURPLUS)
-                out.kept = []
+                take = 0
+        surplus, out.kept = out.kept[take:], out.kept[:take]
+        for group in surplus:
+            group.mark(Fate.SURPLUS)
+        out.carry = self.carried = surplus if s.surplus == "carry" else []
 
     def _want(self, missing: int) -> int:
         """Prompts for one round: missing / recent pass rate, at most `oversample` batches."""

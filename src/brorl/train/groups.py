@@ -90,8 +90,9 @@ class Group:
         return sum(s.right for s in counting) / len(counting) if counting else 0.0
 
     def before(self, totals: Sequence[int]) -> int:
-        """Counting answers before the last wave that was drawn; 0 where there was one wave."""
-        earlier = max((t for t in totals if t < len(self.samples)), default=0)
+        """Counting answers before the last wave that has any; 0 where that is the first."""
+        drawn = max((s.index + 1 for s in self.counting), default=0)
+        earlier = max((t for t in totals if t < drawn), default=0)
         return sum(s.index < earlier for s in self.counting)
 
     def mark(self, fate: Fate) -> None:

@@ -30,7 +30,7 @@ class PromptSource:
 
     A solved prompt is passed over with probability 1 - solved_weight; its own named stream
     decides, so that a resumed run decides alike. Every prompt stays in play: an epoch passes
-    over a prompt, it never removes it.
+    over a prompt, it never removes it, and where a whole epoch would be passed over one is taken.
 
     Attributes:
         epoch, position: of the next prompt.
@@ -58,14 +58,17 @@ class PromptSource:
     def draw(self, count: int) -> list[Draw]:
         """The next `count` draws; an epoch that ends is followed by the next."""
         draws: list[Draw] = []
+        passed = 0  # in a row
         while len(draws) < count:
             if self.position == len(self.problems):
                 self.epoch, self.position = self.epoch + 1, 0
                 self._order = self._shuffled()
             problem = self.problems[self._order[self.position]]
             self.position += 1
-            if self._passes_over(problem):
+            if passed < 2 * len(self.problems) and self._passes_over(problem):
+                passed += 1
                 continue
+            passed = 0
             draws.append(Draw(problem, self.drawn))
             self.drawn += 1
         return draws
