@@ -122,7 +122,7 @@ def update(
     """
     report = UpdateReport()
     parameters = [p for p in policy.model.parameters() if p.requires_grad]
-    first_logp: list[tuple[Tensor, Tensor]] = []
+    first_logp: list[tuple[Tensor, Tensor, Tensor]] = []
     for rows in batches:
         denominator = _denominator(rows, len(batches), whole_lengths, s)
         optimizer.zero_grad(set_to_none=True)
@@ -136,7 +136,9 @@ def update(
             loss.backward()
             if report.updates == 0:
                 engine = micro.flat([r.sample.completion.logprobs for r in micro.rows])
-                first_logp.append((scored.logp_M.detach(), engine))
+                first_logp.append(
+                    (scored.logp_M.detach(), engine, _same_weights(micro, updates_done))
+                )
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, s.optimizer.grad_clip))
         if not math.isfinite(norm):
             raise NonFiniteLoss(
@@ -150,9 +152,15 @@ def update(
         report.grad_norms.append(norm)
         after_update(updates_done + report.updates)
     if first_logp:
-        trainer, engine = (torch.cat(parts) for parts in zip(*first_logp, strict=True))
-        report.mismatch = mismatch(trainer, engine, torch.ones_like(trainer, dtype=torch.bool))
+        trainer, engine, fresh = (torch.cat(parts) for parts in zip(*first_logp, strict=True))
+        report.mismatch = mismatch(trainer, engine, fresh)
     return report
+
+
+def _same_weights(micro: Micro, updates_done: int) -> Tensor:
+    """bool [M]: tokens sampled by the weights that score them now; carried groups are older."""
+    same = [float(r.sample.completion.policy_version == updates_done) for r in micro.rows]
+    return micro.per_token(same) > 0
 
 
 def _denominator(
