@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from brorl.errors import ConfigError, VerifierError
-from brorl.verify import sandbox_cgroup, sandbox_seccomp
+from brorl.verify import sandbox_box, sandbox_cgroup, sandbox_seccomp
 from brorl.verify.code import CodeVerifier
 from brorl.verify.code_runner import runner
 from brorl.verify.code_task import read_task
@@ -250,6 +250,22 @@ def test_groups_of_owners_that_are_gone_are_swept(tmp_path, monkeypatch):
     assert {f"brorl-{os.getpid()}-0", "other-1-0"} < left
 
 
+GREEDY = """
+    import os, time
+    def f():
+        pids = []
+        for _ in range(8):
+            pid = os.fork()
+            if pid == 0:
+                x = bytearray(100 << 20)
+                for i in range(0, len(x), 4096): x[i] = 1
+                time.sleep(1)
+                os._exit(0)
+            pids.append(pid)
+        return sum(os.waitpid(pid, 0)[1] == 0 for pid in pids)
+"""
+
+
 @needs_bubblewrap
 def test_a_box_as_a_whole_is_bounded_by_its_group(boxes):
     """Eight processes take 100 MB each, where one may have 256 MB and all together as much."""
@@ -257,24 +273,20 @@ def test_a_box_as_a_whole_is_bounded_by_its_group(boxes):
     grade(verifier, "def f(): return 1")
     if runner(verifier.limits, unsafe_local=False)._program.cgroup.version == 0:
         pytest.skip("this process may not create control groups here")
-    survivors = reports(
-        verifier,
-        """
-        import os, time
-        def f():
-            pids = []
-            for _ in range(8):
-                pid = os.fork()
-                if pid == 0:
-                    x = bytearray(100 << 20)
-                    for i in range(0, len(x), 4096): x[i] = 1
-                    time.sleep(1)
-                    os._exit(0)
-                pids.append(pid)
-            return sum(os.waitpid(pid, 0)[1] == 0 for pid in pids)
-        """,
-    )
-    assert int(survivors) <= 3
+    assert int(reports(verifier, GREEDY)) <= 3
+
+
+@needs_bubblewrap
+def test_a_box_as_a_whole_is_bounded_without_a_group(boxes, monkeypatch):
+    """The same where the keeper has to watch: it ends the box, so there is no report at all."""
+    monkeypatch.setattr(sandbox_box, "enclose", lambda *a, **k: sandbox_cgroup.Cgroup(0, []))
+    verifier = boxes(limits=Limits(memory_bytes=256 << 20, files=69))
+    assert grade(verifier, "def f(): return 1").kind is Kind.CORRECT
+    used = runner(verifier.limits, unsafe_local=False)
+    assert used._program.cgroup.folders == []
+    verdict = grade(verifier, GREEDY)
+    assert (verdict.kind, verdict.reason) == (Kind.WRONG, "test 1: the other end is gone (of 1)")
+    assert grade(verifier, "def f(): return 1").kind is Kind.CORRECT
 
 
 # What bounds a box, seen from inside.
@@ -425,6 +437,37 @@ def test_a_lost_keeper_is_our_failure_and_is_replaced(boxes):
     with pytest.raises(VerifierError, match=r"a box was lost|without an outcome"):
         grade(verifier, "def f(): return 1")
     assert grade(verifier, "def f(): return 1").kind is Kind.CORRECT
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(
+    ("running", "waiting", "ours"),
+    [(0.5, 0.0, False), (0.0, 0.0, False), (0.3, 0.4, False), (0.05, 0.4, True)],
+)
+def test_a_program_that_got_no_processor_is_not_blamed(boxes, monkeypatch, running, waiting, ours):
+    """By hand, of 0.5 s: a loop; a sleeper; one of two that shared; one that waited nearly always."""
+    verifier = boxes()
+    monkeypatch.setattr(sandbox_box.Box, "used", lambda box: (running, waiting))
+    loop = ("def f():\n    while True: pass", ONE | {"timeout_s": 0.5})
+    if ours:
+        with pytest.raises(VerifierError, match="too busy"):
+            grade(verifier, *loop)
+    else:
+        assert grade(verifier, *loop).kind is Kind.TIMEOUT
+
+
+@needs_bubblewrap
+def test_what_a_box_has_used(boxes, monkeypatch):
+    """A program that loops for 0.3 s of processor time has used that, to a clock tick or two."""
+    verifier = boxes()
+    seen = []
+    real = sandbox_box.Box.used
+    monkeypatch.setattr(sandbox_box.Box, "used", lambda box: seen.append(real(box)) or seen[-1])
+    busy = "import time\ndef f():\n    while time.process_time() < 0.3: pass\n    time.sleep(60)"
+    assert grade(verifier, busy, ONE | {"timeout_s": 4.0}).kind is Kind.TIMEOUT
+    ((running, waiting),) = seen
+    assert 0.27 <= running < 0.5
+    assert waiting >= 0.0
 
 
 @needs_bubblewrap

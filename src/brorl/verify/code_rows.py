@@ -20,8 +20,8 @@ from bisect import *
 from math import *
 from operator import *
 from string import *
-from datetime import *
-import collections, functools, itertools, heapq, bisect, math, operator, random, re, string
+import bisect, collections, datetime, functools, heapq, itertools, math, operator, random, re
+import string
 
 class ListNode:
     def __init__(self, val=0, next=None):

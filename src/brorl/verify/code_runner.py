@@ -18,6 +18,7 @@ from brorl.verify.sandbox_box import Box
 
 START_S = 30.0  # for boxes to start, which is no doing of the program
 GRACE_S = 1.0  # for the tests' side to say that time is up, after which it is not waited for
+_ITS_CHANCE = 0.2  # share of a test's time on a processor; less, after a long wait, is our fault
 _TOKEN = 8
 _SMALL = 16 << 10  # bytes, well below what a socket takes in without a reader
 _MORE_OUTPUT = 64 << 10  # read beyond what could be right, in bytes
@@ -62,7 +63,8 @@ class CodeRunner:
             stop_early: whether one failure ends it.
 
         Raises:
-            VerifierError: a box did not start or was lost, or the tests cannot be run.
+            VerifierError: a box did not start or was lost, the tests cannot be run, or a program
+                was late because others had the processors.
         """
         try:
             if self._program is None:
@@ -74,6 +76,10 @@ class CodeRunner:
                     outcome = _run_stdin(channel, task, test_s, total_s, stop_early)
                 else:
                     outcome = self._run_function(channel, task, test_s, total_s, stop_early)
+            if outcome.end == "late":
+                running, waiting = self._program.used()
+                if running < _ITS_CHANCE * test_s and waiting > test_s / 2:
+                    outcome = Outcome("lost", (), "the machine was too busy to run a program")
             self._program.end()
         except BaseException as error:
             self.close()  # in whatever state they are, no other program shall meet these boxes

@@ -12,6 +12,7 @@ from brorl.errors import VerifierError
 from brorl.verify import sandbox_keeper
 from brorl.verify.sandbox import Sandbox, identity, memory_file
 from brorl.verify.sandbox_cgroup import enclose
+from brorl.verify.sandbox_keeper import USED
 
 _SLACK_BYTES = 48 << 20  # of a control group, for the keeper and bubblewrap beside the box
 _SLACK_PROCESSES = 5
@@ -39,7 +40,8 @@ class Box:
         with theirs, memory_file(sandbox.roles[role]) as code, memory_file(sandbox.bpf) as bpf:
             passed = [theirs.fileno(), code.fileno(), bpf.fileno()]
             numbers = passed if sandbox.bpf else [*passed[:2], -1]
-            command = [sandbox.python, "-I", "-S", "-c", keeper, *map(str, numbers)]
+            command = [sandbox.python, "-I", "-S", "-c", keeper]
+            command += map(str, [*numbers, sandbox.limits.memory_bytes + _SLACK_BYTES])
             self._keeper = subprocess.Popen(
                 [*command, *sandbox.command],
                 pass_fds=passed,
@@ -54,6 +56,8 @@ class Box:
             memory=limits.memory_bytes + _SLACK_BYTES,
             processes=limits.processes + _SLACK_PROCESSES,
         )
+        if self.cgroup.version == 0:
+            self._control.sendall(b"w")
 
     def start(self) -> socket.socket:
         """Start a box; the owner's end of its channel. `end` must come before the next start.
@@ -70,19 +74,33 @@ class Box:
                 raise VerifierError(f"the keeper of a box is gone: {error}") from None
         return ours
 
+    def used(self) -> tuple[float, float]:
+        """Seconds that the box has been on a processor so far, and has waited for one.
+
+        Raises:
+            VerifierError: the keeper is gone.
+        """
+        answer = self._ask(b"u", USED.size)
+        running, waiting = USED.unpack(answer)
+        return running, waiting
+
     def end(self) -> None:
         """Kill the box, if there is one; returns when nothing of it is left.
 
         Raises:
             VerifierError: the keeper is gone, and by that the box.
         """
+        self._ask(b"k", 1)
+
+    def _ask(self, request: bytes, size: int) -> bytes:
         try:
-            self._control.sendall(b"k")
-            answer = self._control.recv(1)
+            self._control.sendall(request)
+            answer = self._control.recv(size)
         except OSError as error:
             raise VerifierError(f"the keeper of a box is gone: {error}") from None
-        if answer != b"g":
+        if len(answer) != size:
             raise VerifierError("the keeper of a box is gone")
+        return answer
 
     def close(self) -> None:
         """End the box and its keeper and release everything."""
