@@ -473,7 +473,7 @@ def test_what_a_box_has_used(boxes, monkeypatch):
 @needs_bubblewrap
 def test_nothing_is_left_when_the_grader_is_killed():
     """kill -9 to the grader process while a program and its children are at work."""
-    sleepy = "import os, time\nfor _ in range(3): os.fork()\ndef f():\n    time.sleep(60)"
+    sleepy = "import os, time\ndef f():\n    for _ in range(3): os.fork()\n    time.sleep(60)"
     with GraderPool(workers=1, deadline_s=1.0, retries=0) as pool:
         ticket = pool.submit(
             CodeVerifier(timeout_s=30.0), problem_id="p", text=sleepy, gold=None, row={"task": ONE}
