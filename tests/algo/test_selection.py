@@ -141,6 +141,13 @@ def test_max_variance_by_trying_all(seed):
         assert got == pytest.approx(best, rel=1e-9, abs=1e-12)
 
 
+def test_max_variance_of_close_float32_rewards():
+    """Hand-computed: of 1, 1 + e, 1 + 2e, 1 + 4e the ends differ most; their squares drown e."""
+    rewards = 1 + torch.tensor([1.0, 4.0, 2.0, 0.0]) * 2.0**-23
+    got = max_variance_rows(rewards, torch.zeros(4, dtype=torch.int64), keep_per_group=2)
+    assert got.tolist() == [1, 3]
+
+
 def test_max_variance_of_right_and_wrong_is_half_and_half():
     """Hand-computed, two interleaved groups: 8 of 20 right, and 1 of 12."""
     rewards, group = torch.zeros(32), torch.tensor([0] * 20 + [1] * 12)
@@ -169,6 +176,10 @@ def test_says_what_is_wrong():
         max_variance_rows(keys[0], group, keep_per_group=1)
     with pytest.raises(ShapeError, match=r"keys must be \[2, 3\], got \[3\]"):
         cut_groups(right, group, group, keys[0], keep_per_group=2)
+    with pytest.raises(ShapeError, match="keys must be finite, got nan in row 0"):
+        cut_groups(right, group, group, keys * float("nan"), keep_per_group=2)
+    with pytest.raises(ShapeError, match="group indices must be >= 0, got -1"):
+        max_variance_rows(keys[0], group - 1, keep_per_group=2)
     with pytest.raises(ShapeError, match="right must be bool"):
         cut_groups(group, group, group, keys, keep_per_group=2)
     with pytest.raises(ShapeError, match="answer must be int64"):

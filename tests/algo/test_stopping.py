@@ -218,6 +218,18 @@ def test_fixed_width_is_what_it_always_was(rewards):
     torch.testing.assert_close(unbiased_advantages(*args, stop_right=2), want)
 
 
+def test_float32_rewards_are_read_as_they_are():
+    """Identity: the arithmetic is float64 from the first sum on, whatever comes in."""
+    answer_B, group_B, before_P, _ = everything((2, 4), 2)
+    rewards = torch.tensor([1.0, 0.7, -0.2, 0.1, 0.4])[answer_B]
+    for function in (unbiased_baseline, unbiased_advantages):
+        got, want = (
+            function(r, RIGHT[answer_B], group_B, before_P, stop_right=2)
+            for r in (rewards, rewards.double())
+        )
+        assert got.tolist() == want.tolist()
+
+
 def test_one_sided_groups_and_lost_groups():
     """Degenerate: all right, all wrong after two waves, one row, and no row at all."""
     rewards = torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0])
@@ -245,7 +257,7 @@ def test_says_what_is_wrong():
         ShapeError, match="stops at 2 right can't have gone on after 16 samples and"
     ):
         first_samples(60, 64, 16, stop_right=2)
-    for c, n, b in ((3, 2, 0), (-1, 2, 0), (0, 0, 0), (1, 4, 5), (1, 4, -1)):
+    for c, n, b in ((3, 2, 0), (-1, 2, 0), (-1, 9, 4), (0, 0, 0), (1, 4, 5), (1, 4, -1)):
         with pytest.raises(ShapeError, match=f"before <= size >= 1, got {c}, {n}, {b}"):
             first_samples(c, n, b, stop_right=2)
     with pytest.raises(ConfigError, match="stop_right must be >= 1, got 0"):
@@ -260,6 +272,14 @@ def test_says_what_is_wrong():
     with pytest.raises(ShapeError, match=r"equally long \[P\], got \[\[1\], \[2\], \[1\]\]"):
         unbiased_rate(one, torch.tensor([4, 4]), one, stop_right=2)
     rewards, group = torch.zeros(2), torch.tensor([0, 1])
+    with pytest.raises(ShapeError, match="rewards must be finite, got nan in row 1"):
+        unbiased_baseline(
+            torch.tensor([0.0, float("nan")]),
+            rewards > 0,
+            group,
+            torch.tensor([0, 0]),
+            stop_right=2,
+        )
     with pytest.raises(ShapeError, match="group indices must be below 1, got 1"):
         unbiased_baseline(rewards, rewards > 0, group, one * 0, stop_right=2)
     with pytest.raises(ShapeError, match=r"right must be bool \[2\], got torch\.float32 \[2\]"):
