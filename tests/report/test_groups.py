@@ -15,7 +15,7 @@ VERDICTS = ("correct", "wrong", "no_answer", "ungradable", "timeout", "grader_er
 
 
 def random_rows(seed, n=600):
-    """Interleaved groups with every kind of verdict, ties and answers that are not graded."""
+    """Shuffled rows of groups with every kind of verdict, ties and answers that are not graded."""
     rng = np.random.default_rng(seed)
     seen = Counter()
     rows = []
@@ -44,7 +44,7 @@ def random_rows(seed, n=600):
             )
         )
         seen[name] += 1
-    return rows
+    return [rows[i] for i in rng.permutation(n)]
 
 
 def answer_of(r):
@@ -58,7 +58,7 @@ def oracle(rows, name):
     counts = Counter(answer_of(r) for r in graded)
     first = {}
     for r in graded:
-        first.setdefault(answer_of(r), r.sample_index)
+        first[answer_of(r)] = min(r.sample_index, first.get(answer_of(r), r.sample_index))
     top = min(counts, key=lambda a: (-counts[a], first[a]), default=None)
     return {
         "problem_id": mine[0].problem_id,
@@ -104,6 +104,8 @@ def test_answers_match_loops_over_the_rows(tmp_path, seed):
         for r in rows:
             if r.group_id == name:
                 by_answer.setdefault(answer_of(r), []).append(r)
+        for rs in by_answer.values():
+            rs.sort(key=lambda r: r.sample_index)
         order = sorted(by_answer.values(), key=lambda rs: (-len(rs), rs[0].sample_index))
         assert [a.answer for a in answers] == [answer_of(rs[0]) for rs in order]
         for answer, rs in zip(answers, order, strict=True):

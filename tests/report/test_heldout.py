@@ -34,10 +34,11 @@ def test_paired_change_by_hand(tmp_path):
 
 
 def test_only_problems_of_both_evaluations_are_paired(tmp_path):
-    """The third problem is new: differences stay 1/2 and 1/2 and the interval is that point."""
+    """The third problem is new, or gone: differences stay 1/2 and 1/2, the interval that point."""
     run = new_run(tmp_path / "run")
-    found = before_after(run, recorded(run, (0, [1, 0]), (5, [3, 2, 0])))
-    assert found.lines[0].change == (0.5, 0.5, 0.5)
+    new = before_after(run, recorded(run, (0, [1, 0]), (5, [3, 2, 0])))
+    gone = before_after(run, recorded(run, (0, [1, 0, 4]), (5, [3, 2])))
+    assert new.lines[0].change == gone.lines[0].change == (0.5, 0.5, 0.5)
 
 
 def test_no_change_without_the_problems(tmp_path):
