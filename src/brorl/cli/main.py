@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from brorl import __version__
-from brorl.cli import doctor, warmstart
-from brorl.cli import plan as plan_verb
+from brorl.cli import compare, doctor, plan, report, rollouts, simulate, theory, verify, warmstart
+from brorl.cli import eval as eval_verb
 from brorl.cli import run as run_verbs
 
 app = typer.Typer(
@@ -25,7 +25,14 @@ app = typer.Typer(
 )
 app.command("train")(run_verbs.train)
 app.command("resume")(run_verbs.resume)
-app.command("plan")(plan_verb.plan)
+app.command("plan")(plan.plan)
+app.command("rollouts")(rollouts.rollouts)
+app.command("report")(report.report)
+app.command("eval")(eval_verb.evaluate)
+app.command("compare")(compare.compare)
+app.command("simulate")(simulate.simulate)
+app.add_typer(theory.app, name="theory")
+app.command("verify")(verify.verify)
 app.command("warmstart")(warmstart.warmstart)
 app.command("doctor")(doctor.doctor)
 
