@@ -105,7 +105,7 @@ def test_exit_status_and_one_line(error, status, monkeypatch, capsys):
     """Every error of the tree becomes its exit status and one line, whatever is in its text."""
     import brorl.cli.main as module
 
-    def fail():
+    def fail(words, standalone_mode):
         raise error("first line\nsecond line")
 
     monkeypatch.setattr(module, "app", fail)
@@ -115,6 +115,41 @@ def test_exit_status_and_one_line(error, status, monkeypatch, capsys):
     err = capsys.readouterr().err
     assert err.startswith("brorl: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trainx"], "No such command 'trainx'"),
+        (["train"], "Missing argument"),
+        (["plan", "quickstart", "--nope"], "No such option: --nope"),
+        (["plan", "quickstart", "--prompt-tokens", "0"], "greater than or equal to 1"),
+    ],
+)
+def test_unknown_words_are_one_line(words, said, monkeypatch, capsys):
+    import brorl.cli.main as module
+
+    monkeypatch.setattr(sys, "argv", ["brorl", *words])
+    with pytest.raises(SystemExit) as stopped:
+        module.main()
+    assert stopped.value.code == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.startswith("brorl: ")
+    assert err.count("\n") == 1
+
+
+def test_a_verb_that_says_no_exits_with_one(monkeypatch):
+    """`doctor` with a problem: typer.Exit(1) must reach the shell."""
+    import brorl.cli.main as module
+
+    monkeypatch.setattr(
+        "brorl.cli.doctor.examine", lambda: {"python": "3", "problems": ["x"], "hints": []}
+    )
+    monkeypatch.setattr(sys, "argv", ["brorl", "doctor"])
+    with pytest.raises(SystemExit) as stopped:
+        module.main()
+    assert stopped.value.code == 1
 
 
 def test_plan_prints_the_contract(capsys):

@@ -8,6 +8,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from brorl import __version__
 from brorl.cli import compare, doctor, plan, report, rollouts, simulate, theory, verify, warmstart
@@ -57,12 +58,20 @@ def main() -> None:
 
     # A verifier named module:function is looked for here too, as `python -m` would.
     sys.path.insert(0, os.getcwd())
+    words = sys.argv[1:] or ["--help"]
     try:
-        app()
+        sys.exit(app(words, standalone_mode=False) or 0)
+    except TyperException as error:  # a word that the command line does not know
+        verb = f"{words[0]} " if len(words) > 1 else ""
+        _say(f"{error.format_message()} (see: brorl {verb}--help)")
+        sys.exit(2)
+    except BrokenPipeError:  # `brorl rollouts RUN | head`: whoever read has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except Interrupted as error:
         _say(str(error))
         sys.exit(130)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         _say("stopped at once; the last checkpoint is intact")
         sys.exit(130)
     except (EngineError, VerifierError, RunError) as error:
