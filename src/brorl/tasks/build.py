@@ -1,12 +1,14 @@
 """From the `task` and `data` sections of a recipe to a Task."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from brorl.errors import ConfigError
+from brorl.tasks.composition import CompositionTask
 from brorl.tasks.files import FileTask
+from brorl.tasks.mixture import MixtureTask, Part
 from brorl.tasks.names import unknown_name
+from brorl.tasks.options import COMPOSITION, DATA, MIXTURE, PART, REASONING_GYM, checked
 from brorl.tasks.problem import Task
 from brorl.tasks.reasoning_gym import ReasoningGymTask
 from brorl.verify.choice import ChoiceVerifier
@@ -17,45 +19,26 @@ from brorl.verify.protocol import Verifier
 from brorl.verify.reasoning_gym import registered_names
 from brorl.verify.user import load_verifier
 
-TAGGED_PROMPT = "{question}\n\nGive the final answer between <answer> and </answer>."
+TAGGED = "\n\nGive the final answer between <answer> and </answer>."
 
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One setting: its default, what it may be, and that in words."""
-
-    default: Any
-    kinds: tuple[type, ...]
-    meaning: str
-
-
-REASONING_GYM = {
-    "config": Option({}, (dict,), "a mapping"),
-    "seed": Option(0, (int,), "an integer"),
-    "train_size": Option(1024, (int,), "an integer"),
-    "eval_size": Option(256, (int,), "an integer"),
-    "warmstart_size": Option(0, (int,), "an integer"),
-    "prompt": Option(None, (str, type(None)), "text"),
-    "tagged": Option(False, (bool,), "true or false"),
-    "score": Option("threshold", (str,), "text"),
+VERIFIERS: dict[str, Verifier] = {
+    "choice": ChoiceVerifier(options="options"),
+    "exact": ExactMatch(),
+    "instructions": InstructionVerifier(profile="strict", score="all"),
+    "instructions-loose": InstructionVerifier(profile="loose", score="all"),
+    "math": MathVerifier(profile="lenient"),
+    "math-strict": MathVerifier(profile="strict"),
 }
-DATA = {
-    "train": Option(None, (str, type(None)), "a path"),
-    "eval": Option(None, (str, type(None)), "a path"),
-    "held_out": Option(0.0, (float, int), "a number in [0, 1)"),
-    "prompt": Option("prompt", (str,), "the name of a field"),
-    "answer": Option("answer", (str,), "the name of a field"),
-    "verifier": Option(None, (str,), "the name of a verifier, module:function or file.py:function"),
-    "name": Option("data", (str,), "text"),
-}
+
 # Settings of the data section that belong to the trainer, not to the task.
 _TRAINER_DATA = frozenset({"solved_weight"})
 
 
 def build_task(task_settings: Mapping[str, Any], data_settings: Mapping[str, Any]) -> Task:
-    """The task a recipe names: `task.name` (Reasoning Gym) or `data.train` / `data.eval` (files).
+    """The task a recipe names: `task.name` or `data.train` / `data.eval` (files).
 
-    Settings with the value None count as not given.
+    Names of tasks are those of Reasoning Gym's data sets, "composition" and "mixture"; the
+    settings of each are in `brorl.tasks.options`. Settings with the value None count as not given.
 
     Raises:
         ConfigError: neither or both given, an unknown name (with the nearest known one), an
@@ -79,37 +62,68 @@ def build_verifier(name: str) -> Verifier:
     Raises:
         ConfigError: no such verifier, with the nearest known name.
     """
+    if name == "code":
+        from brorl.verify.code import CodeVerifier
+
+        return CodeVerifier()
     if name in VERIFIERS:
         return VERIFIERS[name]
     if ":" in name or "." in name:
         return load_verifier(name)
-    raise ConfigError(unknown_name("verifier", name, VERIFIERS))
+    raise ConfigError(unknown_name("verifier", name, [*VERIFIERS, "code"]))
 
 
-VERIFIERS: dict[str, Verifier] = {
-    "choice": ChoiceVerifier(options="options"),
-    "exact": ExactMatch(),
-    "instructions": InstructionVerifier(profile="strict", score="all"),
-    "instructions-loose": InstructionVerifier(profile="loose", score="all"),
-    "math": MathVerifier(profile="lenient"),
-    "math-strict": MathVerifier(profile="strict"),
-}
+def task_names() -> list[str]:
+    """Every name that `task.name` may have."""
+    return sorted([*registered_names(), *_BUILDERS])
 
 
 def _named_task(settings: Mapping[str, Any]) -> Task:
     name = settings.get("name")
     if not isinstance(name, str):
         raise ConfigError(f"need task.name, got {name!r}")
+    rest = {k: v for k, v in settings.items() if k != "name"}
+    if name in _BUILDERS:
+        return _BUILDERS[name](rest)
     if name not in registered_names():
-        raise ConfigError(unknown_name("task.name", name, registered_names()))
-    values = _checked({k: v for k, v in settings.items() if k != "name"}, REASONING_GYM, "task")
-    if values["prompt"] is None:
-        values["prompt"] = TAGGED_PROMPT if values["tagged"] else "{question}"
+        raise ConfigError(unknown_name("task.name", name, task_names()))
+    values = checked(rest, REASONING_GYM, "task")
+    values["prompt"] = values["prompt"] or "{question}" + TAGGED * values["tagged"]
     return ReasoningGymTask(name, **values)
 
 
+def _composition(settings: Mapping[str, Any]) -> Task:
+    values = checked(settings, COMPOSITION, "task")
+    values["prompt"] = values["prompt"] or "{definitions}\n\n{question}" + TAGGED * values["tagged"]
+    return CompositionTask(**values)
+
+
+def _mixture(settings: Mapping[str, Any]) -> Task:
+    """task.tasks: a list of task sections, or {data: {...}}, each with weight and floor."""
+    parts = []
+    for number, each in enumerate(checked(settings, MIXTURE, "task")["tasks"], start=1):
+        if not isinstance(each, Mapping):
+            raise ConfigError(f"task.tasks must be mappings, got {each!r:.60} as number {number}")
+        own = {k: v for k, v in each.items() if k in PART}
+        values = checked(own, PART, f"task.tasks[{number}]")
+        rest = {k: v for k, v in each.items() if k not in PART}
+        if rest.get("name") == "mixture":
+            raise ConfigError("a mixture cannot be a part of a mixture")
+        data = rest.pop("data", {})
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"task.tasks[{number}].data must be a mapping, got {data!r:.60}")
+        parts.append(Part(build_task(rest, data), float(values["weight"]), float(values["floor"])))
+    return MixtureTask(parts)
+
+
+_BUILDERS: dict[str, Callable[[Mapping[str, Any]], Task]] = {
+    "composition": _composition,
+    "mixture": _mixture,
+}
+
+
 def _file_task(settings: Mapping[str, Any]) -> Task:
-    values = _checked(settings, DATA, "data")
+    values = checked(settings, DATA, "data")
     if values["verifier"] is None:
         raise ConfigError("need data.verifier, got none")
     return FileTask(
@@ -121,17 +135,3 @@ def _file_task(settings: Mapping[str, Any]) -> Task:
         answer=values["answer"],
         verifier=build_verifier(values["verifier"]),
     )
-
-
-def _checked(
-    settings: Mapping[str, Any], options: Mapping[str, Option], section: str
-) -> dict[str, Any]:
-    """Every option with its value or default; unknown keys and wrong types are refused."""
-    for key, value in settings.items():
-        if key not in options:
-            raise ConfigError(unknown_name(f"setting of {section}", key, options))
-        option = options[key]
-        wrong_bool = isinstance(value, bool) and bool not in option.kinds
-        if wrong_bool or not isinstance(value, option.kinds):
-            raise ConfigError(f"{section}.{key} must be {option.meaning}, got {value!r:.80}")
-    return {key: settings.get(key, option.default) for key, option in options.items()}

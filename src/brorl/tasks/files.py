@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 from brorl.errors import ConfigError, DataError
 from brorl.tasks.problem import Problem, Split
 from brorl.tasks.tables import TableRow, read_table
-from brorl.tasks.text import question_key
+from brorl.tasks.text import leak_key, question_key
+from brorl.verify.extract import find_boxes
 from brorl.verify.protocol import Verifier
 
 
@@ -70,8 +72,9 @@ class FileTask:
             held_out: in [0, 1): without `evaluation`, the share of training rows to hold out.
                 Which ones is decided by a hash of the question, so that adding rows moves none.
             prompt: field with the prompt.
-            answer: field with the gold: text, a number, or a list with one of them. Not read
-                if the verifier needs no gold (`needs_gold = False`).
+            answer: field with the gold: text, a number, or a list with one of them; or
+                "boxed(FIELD)", what the last box of that field's text holds. Not read if the
+                verifier needs no gold (`needs_gold = False`).
             verifier: judges the answers. If it has `unreadable`, rows whose gold it cannot read
                 are set aside; if it has `write`, its text is the worked answer of a problem.
 
@@ -93,8 +96,8 @@ class FileTask:
             held = [p for p in rows if _share(p.prompt) < held_out]
             rows = [p for p in rows if not _share(p.prompt) < held_out]
         held = self._unique(held)
-        held_keys = {question_key(p.prompt) for p in held}
-        kept = [p for p in rows if question_key(p.prompt) not in held_keys]
+        held_keys = {leak_key(p.prompt) for p in held}
+        kept = [p for p in rows if leak_key(p.prompt) not in held_keys]
         self._counts["equal_to_eval"] += len(rows) - len(kept)
         self._train, self._eval = tuple(self._unique(kept)), tuple(held)
         if train and not self._train:
@@ -147,7 +150,7 @@ class FileTask:
             raise DataError(f"{row.where}: field {self._prompt!r} must be text, got {prompt!r:.60}")
         gold = None
         if getattr(self._verifier, "needs_gold", True):
-            gold = _gold(_field(row, self._answer), row.where, self._answer)
+            gold = _gold(row, self._answer)
         values = plain(row.values)
         worked = None
         if gold is not None and isinstance(self._verifier, GoldWriter):
@@ -186,8 +189,18 @@ def _field(row: TableRow, name: str) -> Any:
     return row.values[name]
 
 
-def _gold(value: Any, where: str, name: str) -> str:
+_BOXED = re.compile(r"boxed\((\w+)\)")
+
+
+def _gold(row: TableRow, name: str) -> str:
     """A gold as text: 27.0 stays "27.0"; a list with one entry counts as that entry."""
+    boxed = _BOXED.fullmatch(name)
+    value = _field(row, boxed[1] if boxed else name)
+    if boxed and isinstance(value, str):
+        boxes = find_boxes(value).complete
+        if not boxes:
+            raise DataError(f"{row.where}: field {boxed[1]!r} has no \\boxed{{...}}")
+        return boxes[-1].content
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -195,7 +208,7 @@ def _gold(value: Any, where: str, name: str) -> str:
         return repr(value)
     if isinstance(value, str) and value.strip():
         return value
-    raise DataError(f"{where}: field {name!r} must be text or a number, got {value!r:.60}")
+    raise DataError(f"{row.where}: field {name!r} must be text or a number, got {value!r:.60}")
 
 
 def _share(prompt: str) -> float:

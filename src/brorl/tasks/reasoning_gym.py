@@ -1,7 +1,6 @@
 """Tasks from Reasoning Gym, with disjoint splits."""
 
 import json
-import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from brorl.errors import ConfigError
 from brorl.seeds import derive_seed
 from brorl.tasks.names import unknown_name
 from brorl.tasks.problem import Problem, Split
+from brorl.tasks.prompt import fill
 from brorl.tasks.text import question_key
 from brorl.verify.reasoning_gym import (
     CHUNK,
@@ -194,7 +194,7 @@ class ReasoningGymTask:
         row = self._row(seed, index, item)
         return Problem(
             id=f"{self.name}/{split}/{seed - self._base + index}",
-            prompt=fill(self._prompt, item),
+            prompt=fill(self._prompt, item_fields(item)),
             gold=gold,
             worked=None if gold is None else self._verifier.write(gold, row),
             row=row,
@@ -202,26 +202,7 @@ class ReasoningGymTask:
         )
 
 
-def fill(template: str, item: Mapping[str, Any]) -> str:
-    """A prompt from an item's question and the plain fields of its metadata.
-
-    Raises:
-        ConfigError: a field that the item does not have, the answer itself, stray braces.
-    """
+def item_fields(item: Mapping[str, Any]) -> dict[str, Any]:
+    """What a template may name: the question and the plain fields of the metadata."""
     fields = {k: v for k, v in item["metadata"].items() if isinstance(v, str | int | float)}
-    fields["question"] = item["question"]
-    parts = []
-    try:
-        pieces = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise ConfigError(f"task.prompt {template!r}: {error}") from error
-    for literal, name, spec, conversion in pieces:
-        parts.append(literal)
-        if name is None:
-            continue
-        if spec or conversion:
-            raise ConfigError(f"task.prompt {template!r}: {{{name}}} takes no format")
-        if name not in fields:
-            raise ConfigError(unknown_name("field in task.prompt", name, sorted(fields)))
-        parts.append(str(fields[name]))
-    return "".join(parts)
+    return fields | {"question": item["question"]}

@@ -115,3 +115,13 @@ def closing_answer(text: str) -> str | None:
         return None
     answer = match["answer"].strip().removesuffix(".").strip()
     return answer if 0 < len(answer) <= MAX_ANSWER else None
+
+
+_TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
+
+
+def tagged_answer(text: str) -> str | None:
+    """What stands in the last complete <answer>...</answer> after the last </think>, trimmed."""
+    part = final_part(text)
+    found = _TAGGED.findall(part) if part is not None else []
+    return (found[-1].strip() or None) if found else None

@@ -5,13 +5,13 @@ import copy
 import functools
 import io
 import json
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from brorl.errors import ConfigError, VerifierError
+from brorl.verify.extract import tagged_answer
 from brorl.verify.reasoning_gym_child import item_with_fixed_hashes
 from brorl.verify.reasoning_gym_rules import FORM, HASH_DEPENDENT, OWN
 from brorl.verify.verdict import Verdict, correct, grader_error, no_answer, ungradable, wrong
@@ -19,7 +19,6 @@ from brorl.verify.verdict import Verdict, correct, grader_error, no_answer, ungr
 CHUNK = 500  # items per generated data set: the library's own default size
 Score = Literal["threshold", "continuous"]
 
-_TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _MAX_ANSWER = 20_000  # characters; the longest gold seen in 105 data sets has under 4,000
 
 
@@ -53,10 +52,7 @@ class ReasoningGymVerifier:
         generate_dataset(self.name, json.dumps(self.config, sort_keys=True), 0)
 
     def extract(self, text: str, row: Mapping[str, Any]) -> str | None:
-        if not self.tagged:
-            return text.strip() or None
-        found = _TAGGED.findall(text.rpartition("</think>")[2])
-        return (found[-1].strip() or None) if found else None
+        return tagged_answer(text) if self.tagged else text.strip() or None
 
     def grade(self, extracted: str, *, gold: str | None, row: Mapping[str, Any]) -> Verdict:
         answer = extracted.strip()
