@@ -242,3 +242,29 @@ def test_a_run_of_one_step(chromium, tmp_path):
     chromium.open(write_report(run))
     assert chromium.ask(panel("reward", ".querySelectorAll('.panel > svg circle').length")) == 2
     assert chromium.ask("document.body.innerHTML.includes('NaN')") is False
+
+
+def test_long_curves_are_smoothed_without_hiding_the_points(chromium, tmp_path):
+    """120 points that alternate between 0 and 1, with a gap: faint lines over the whole height, and
+    lines of means, of 7 points where there are neighbours, so that stay near 1/2; a button takes
+    the means away."""
+    run = new_run(tmp_path / "run", CONFIG | {"steps": 121})
+    for step in range(1, 122):
+        append_metrics(
+            run, metrics(step, **{"policy/entropy": None if step == 61 else float(step % 2)})
+        )
+    chromium.open(write_report(run))
+    entropy = panel("entropy of the policy", ".querySelectorAll('.panel > svg path.line')")
+    faint, means, faint_after, means_after = chromium.ask(
+        f"[...{entropy}].map(l => l.getBBox().height)"
+    )
+    assert faint == faint_after
+    assert (
+        chromium.ask(f"[...{entropy}].map(l => l.classList.contains('faint'))") == [True, False] * 2
+    )
+    middle = f"[...{entropy}].map(l => l.getAttribute('d').split('L').slice(5, -5).map(p => Number(p.split(',')[1])))"
+    ys = chromium.ask(middle)[1]
+    assert max(ys) - min(ys) == pytest.approx(faint / 7, abs=0.3)  # means of 3 or 4 ones of 7
+    assert means == means_after
+    chromium.ask(panel("entropy of the policy", ".querySelector('.tools button').click()"))
+    assert chromium.ask(f"[...{entropy}].map(l => l.classList.contains('faint'))") == [False] * 2

@@ -83,8 +83,9 @@ def _round(value: float) -> float | None:
     """Nine significant digits (a ratio near 1 needs them); None where it is not finite."""
     if not math.isfinite(value):
         return None
-    short = float(f"{value:.9g}")
-    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+    if value.is_integer() and abs(value) < 1e15:
+        return int(value)
+    return float(f"{value:.9g}")
 
 
 def _without_empty(columns: dict[str, Column]) -> dict[str, Column]:

@@ -2,15 +2,18 @@
    keys move a line along the horizontal axis; the legend then tells the values under it. */
 
 const HEIGHT = 220;
-const MARGIN = { top: 10, right: 12, bottom: 34 };
+const MARGIN = { top: 16, right: 12, bottom: 34 };
+const MANY = 100; // points: beyond, a line of means is drawn over the faint line of the points
 
-/* spec: title, note, unit, zero, log, stack, xLabel, xUnit, xLog, series, events, latest
+/* spec: title, note, unit, zero, log, stack, xLabel, xUnit, xLog, series, events
    series: { label, color, dash, x, y, low, high, dots, shown } */
 class Chart {
   constructor(spec) {
     this.spec = spec;
     this.log = spec.log && this.mayLog();
     this.place = null;
+    this.reach = this.isLong() ? Math.ceil(Math.max(...spec.series.map((s) => s.y.length)) / 50) : 0;
+    this.smooth = this.reach > 0;
     this.drawing = svg("svg", {
       tabindex: 0,
       role: "img",
@@ -40,6 +43,10 @@ class Chart {
     return !this.spec.stack && values.some((v) => v > 0) && values.every((v) => v >= 0);
   }
 
+  isLong() {
+    return !this.spec.stack && this.spec.series.some((s) => !s.low && s.y.length > MANY);
+  }
+
   tools() {
     const toggle = (label, title, state, act) => {
       const button = html("button", { type: "button", title, "aria-pressed": state }, label);
@@ -53,8 +60,15 @@ class Chart {
           return this.log;
         })
       : null;
+    const smooth = this.reach
+      ? toggle("smooth", `means over up to ${2 * this.reach + 1} points`, true, () => {
+          this.smooth = !this.smooth;
+          this.draw();
+          return this.smooth;
+        })
+      : null;
     const wide = toggle("wide", "across the whole page", false, () => this.root.classList.toggle("wide"));
-    return html("span", { class: "tools" }, this.where, log, wide);
+    return html("span", { class: "tools" }, this.where, smooth, log, wide);
   }
 
   entry(series, i) {
@@ -148,7 +162,7 @@ class Chart {
       svg("text", { class: "axis", x: (left + width - MARGIN.right) / 2, y: HEIGHT - 4 }, spec.xLabel),
     );
     if (spec.unit && !["share", "bytes", "ratio"].includes(spec.unit))
-      this.drawing.append(svg("text", { class: "unit", x: left + 4, y: MARGIN.top + 8 }, spec.unit));
+      this.drawing.append(svg("text", { class: "unit", x: 2, y: 9 }, spec.unit));
   }
 
   eventLines() {
@@ -174,8 +188,11 @@ class Chart {
       }
     for (const part of segments(points, (p) => known(p.x) && usable(p.y))) {
       const placed = part.map((p) => [this.x(p.x), this.y(p.y)]);
-      if (placed.length > 1)
-        this.drawing.append(paint(svg("path", { class: "line", d: pathOf(placed), "stroke-dasharray": series.dash }), series.color, "stroke"));
+      const stroke = (points, dash, kind) => paint(svg("path", { class: `line ${kind}`, d: pathOf(points), "stroke-dasharray": dash }), series.color, "stroke");
+      if (placed.length > 1 && this.smooth && !series.low) {
+        const means = smoothed(part, this.reach).map((p) => [this.x(p.x), this.y(p.y)]);
+        this.drawing.append(stroke(placed, null, "faint"), stroke(means, series.dash, ""));
+      } else if (placed.length > 1) this.drawing.append(stroke(placed, series.dash, ""));
       if (series.dots || placed.length === 1)
         for (const [x, y] of placed)
           this.drawing.append(paint(svg("circle", { cx: x, cy: y, r: 3 }), series.color, "fill"));

@@ -102,9 +102,10 @@ function axisRange(values, { zero, log, unit }) {
     low = Math.min(0, low);
     high = Math.max(0, high);
   }
-  if (low === high) {
-    const room = high === 0 ? 1 : Math.abs(high) * 0.1;
-    if (!(zero && low === 0)) low -= room;
+  if (low === 0 && high === 0) high = 1;
+  else if (low === high) {
+    const room = Math.abs(high) * 0.1;
+    low -= room;
     high += room;
   } else {
     const room = 0.06 * (high - low);
@@ -125,6 +126,16 @@ function segments(points, usable) {
     else found.push((open = [point]));
   });
   return found;
+}
+
+/* Means over neighbours, `reach` to each side and fewer at the ends; never across a gap. */
+function smoothed(points, reach) {
+  const sums = [0];
+  for (const point of points) sums.push(sums[sums.length - 1] + point.y);
+  return points.map((point, i) => {
+    const r = Math.min(reach, i, points.length - 1 - i);
+    return { ...point, y: (sums[i + r + 1] - sums[i - r]) / (2 * r + 1) };
+  });
 }
 
 const pathOf = (points) => points.map((p, i) => `${i ? "L" : "M"}${p[0].toFixed(1)},${p[1].toFixed(1)}`).join("");
