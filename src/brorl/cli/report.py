@@ -37,7 +37,7 @@ def report(
     if every is not None and every < 1:
         raise ConfigError(f"--every needs at least 1 second, got {every}")
     path = out or (runs[0] / FILE if len(runs) == 1 else Path(FILE))
-    if not path.parent.is_dir():
+    if out is not None and not path.parent.is_dir():
         raise ConfigError(f"{path} cannot be written: {path.parent} is not a folder")
     if watch:
         _watch(runs, path, 10 if every is None else every)
