@@ -151,6 +151,7 @@ def test_a_batch_of_one_kind_has_no_gradient(baseline, tokens):
     record = TokenSimulator(s, 4).step(np.array(tokens))
     assert record[3:] == (0, 0, 0, 0, 0, 0)
     assert record.worst_change == 0
+    assert record.improved_share == 0  # staying where one was is no improvement
 
 
 def test_first_step_by_hand():
