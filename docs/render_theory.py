@@ -216,8 +216,8 @@ def answer() -> str:
             f"that, {row['never_drawn']:+.4f}, is on tokens that no step ever drew. Of the change, "
             f"**weight decay is {row['decay']:+.4f}**; without it {change + decay['value']:+.4f} "
             f"is left. **With eps at 1e-20 and the decay kept the mass rises**, by "
-            f"{change + eps['value']:+.4f}: eps is worth {-eps['value']:+.4f}. The two nearly add up: "
-            f"their interaction is {both['value']:+.4f} ± {both['standard_error']:.5f}."
+            f"{change + eps['value']:+.4f}: eps is worth {-eps['value']:+.4f}. The two nearly add "
+            f"up: their interaction is {both['value']:+.4f} ± {both['standard_error']:.5f}."
         )
     return "\n".join(lines) + "\n"
 
