@@ -24,6 +24,7 @@ def task(name="spell_backward", **changes):
         "prompt": "rev {word}=" if name == "spell_backward" else "{question}",
         "tagged": False,
         "score": "threshold",
+        "cascade": False,
     }
     return ReasoningGymTask(name, **(values | changes))
 

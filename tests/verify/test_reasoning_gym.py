@@ -226,6 +226,33 @@ def test_continuous_takes_the_floor_off():
             assert (strict.kind, strict.score) == (Kind.WRONG, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("rewrite", "stage"),
+    [
+        (r"\boxed{{{}}}", "latex"),
+        (r"$\text{{{}}}$", "latex"),
+        ("{}.", "full stop"),
+        (r"\boxed{{{}.}}", "full stop"),
+    ],
+)
+def test_the_cascade_is_off_by_default_and_names_its_stage(rewrite, stage):
+    gold = generate_item("caesar_cipher", "{}", SEED, 0)["answer"]
+    on = ReasoningGymVerifier("caesar_cipher", {}, False, "threshold", cascade=True)
+    answer = rewrite.format(gold)
+    assert verifier("caesar_cipher").grade(answer, gold=gold, row=row(0)).score == 0.0
+    verdict = on.grade(answer, gold=gold, row=row(0))
+    assert (verdict.kind, verdict.extracted) == (Kind.CORRECT, answer)
+    assert verdict.reason.endswith(f"after stage {stage}")
+
+
+def test_the_cascade_forgives_case_and_nothing_else():
+    gold = generate_item("caesar_cipher", "{}", SEED, 0)["answer"]
+    on = ReasoningGymVerifier("caesar_cipher", {}, False, "threshold", cascade=True)
+    assert on.grade(gold.lower(), gold=gold, row=row(0)).reason.endswith("after stage case")
+    for text in (*around(gold), *JUNK):
+        assert on.grade(text.strip(), gold=gold, row=row(0)).score == 0.0
+
+
 def test_a_verifier_travels_light():
     assert len(pickle.dumps(verifier("arc_agi"))) < 300
 

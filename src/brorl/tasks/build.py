@@ -20,6 +20,7 @@ from brorl.verify.reasoning_gym import registered_names
 from brorl.verify.user import load_verifier
 
 TAGGED = "\n\nGive the final answer between <answer> and </answer>."
+TAGGED_PROMPT = "{question}" + TAGGED
 
 VERIFIERS: dict[str, Verifier] = {
     "choice": ChoiceVerifier(options="options"),
@@ -88,7 +89,7 @@ def _named_task(settings: Mapping[str, Any]) -> Task:
     if name not in registered_names():
         raise ConfigError(unknown_name("task.name", name, task_names()))
     values = checked(rest, REASONING_GYM, "task")
-    values["prompt"] = values["prompt"] or "{question}" + TAGGED * values["tagged"]
+    values["prompt"] = values["prompt"] or (TAGGED_PROMPT if values["tagged"] else "{question}")
     return ReasoningGymTask(name, **values)
 
 

@@ -28,6 +28,7 @@ REASONING_GYM = {
     "prompt": Option(None, _TEXT, "a template such as {question}"),
     "tagged": Option(False, (bool,), "true or false"),
     "score": Option("threshold", _TEXT, "threshold or continuous"),
+    "cascade": Option(False, (bool,), "true or false"),
 }
 COMPOSITION = {
     "seed": Option(0, _INTEGER, "an integer"),

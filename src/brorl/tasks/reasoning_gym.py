@@ -62,6 +62,7 @@ class ReasoningGymTask:
         prompt: str,
         tagged: bool,
         score: Score,
+        cascade: bool = False,
     ) -> None:
         """Check everything that can be checked without generating an item.
 
@@ -75,6 +76,7 @@ class ReasoningGymTask:
             prompt: template over `question` and the item's metadata, e.g. "rev {word}=".
             tagged: the answer is expected inside <answer> tags; else the whole text is it.
             score: "threshold" (1 or nothing) or "continuous".
+            cascade: see ReasoningGymVerifier.
 
         Raises:
             ConfigError: an unknown name, a negative size, `seed` or `size` inside `config`.
@@ -102,7 +104,7 @@ class ReasoningGymTask:
         self._base = derive_seed(seed, "reasoning_gym", name) % (1 << 31)
         self._sizes = sizes
         self._prompt = prompt
-        self._verifier = ReasoningGymVerifier(name, dict(config), tagged, score)
+        self._verifier = ReasoningGymVerifier(name, dict(config), tagged, score, cascade)
         self._problems: dict[Split, tuple[Problem, ...]] = {}
         self._counts: dict[Split, SplitCounts] = {}
         self._keys: dict[Split, set[str]] = {}

@@ -5,8 +5,9 @@ import copy
 import functools
 import io
 import json
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,7 +15,15 @@ from brorl.errors import ConfigError, VerifierError
 from brorl.verify.extract import tagged_answer
 from brorl.verify.reasoning_gym_child import item_with_fixed_hashes
 from brorl.verify.reasoning_gym_rules import FORM, HASH_DEPENDENT, OWN
-from brorl.verify.verdict import Verdict, correct, grader_error, no_answer, ungradable, wrong
+from brorl.verify.verdict import (
+    Kind,
+    Verdict,
+    correct,
+    grader_error,
+    no_answer,
+    ungradable,
+    wrong,
+)
 
 CHUNK = 500  # items per generated data set: the library's own default size
 Score = Literal["threshold", "continuous"]
@@ -40,12 +49,15 @@ class ReasoningGymVerifier:
         tagged: whether the answer is the last complete <answer>...</answer> of the text;
             else it is the whole text, trimmed.
         score: see above.
+        cascade: an answer that is not right as it stands is judged again without LaTeX around it,
+            then without a full stop, then in the gold's case; the reason names the stage.
     """
 
     name: str
     config: Mapping[str, Any] = field(hash=False)
     tagged: bool
     score: Score
+    cascade: bool = False
 
     def prepare(self) -> None:
         """Load the library, outside of any deadline."""
@@ -60,6 +72,15 @@ class ReasoningGymVerifier:
             return no_answer("reasoning_gym: empty answer")
         if len(answer) > _MAX_ANSWER:
             return ungradable(None, f"reasoning_gym: over {_MAX_ANSWER} characters")
+        verdict = self._as_it_stands(answer, row)
+        if self.cascade and verdict.kind is not Kind.CORRECT:
+            for stage, simpler in simplifications(answer, gold):
+                again = self._as_it_stands(simpler, row)
+                if again.kind is Kind.CORRECT:
+                    return correct(answer, f"{again.reason}, after stage {stage}")
+        return verdict
+
+    def _as_it_stands(self, answer: str, row: Mapping[str, Any]) -> Verdict:
         key = json.dumps(self.config, sort_keys=True)
         item = item_of(self.name, key, row)
         if not (item["answer"] is None or item["answer"].strip()):
@@ -84,6 +105,25 @@ class ReasoningGymVerifier:
     def write(self, gold: str, row: Mapping[str, Any]) -> str:
         """The gold as a policy should write it."""
         return f"<answer>{gold}</answer>" if self.tagged else gold
+
+
+_AROUND = re.compile(
+    r"\\(?:boxed|fbox|text|mathrm|textbf)\s*\{(.*)\}|\$(.*)\$|\\\((.*)\\\)", re.DOTALL
+)
+
+
+def simplifications(answer: str, gold: str | None) -> Iterator[tuple[str, str]]:
+    """Stages of the cascade by name, each on top of the ones before it; only those that change."""
+    plain = answer
+    while (match := _AROUND.fullmatch(plain)) is not None:
+        plain = next(part for part in match.groups() if part is not None).strip()
+    if plain not in ("", answer):
+        yield "latex", plain
+    unstopped = plain.removesuffix(".").strip()
+    if unstopped not in ("", plain):
+        yield "full stop", unstopped
+    if gold is not None and unstopped != gold and unstopped.lower() == gold.lower():
+        yield "case", gold
 
 
 def _own(name: str, answer: str, right: bool | None) -> Verdict:
