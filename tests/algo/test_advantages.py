@@ -219,6 +219,17 @@ def test_nothing_to_learn_from(form):
     assert run(flat, group, torch.tensor([3, 0, 2, 1]), form).tolist() == [0.0] * 4
 
 
+def test_the_floors_of_the_token_forms():
+    """Hand-computed at rewards 0 and 1e-5: a variance of 2.5e-11 gives way to 1e-8.
+
+    token: 5e-6 / 1e-4. token_unbiased: 5e-6 / sqrt(2 · 2.5e-11 / 1 + 1e-8).
+    """
+    rewards, group = torch.tensor([0.0, 1e-5], dtype=torch.float64), torch.tensor([0, 0])
+    for normalise, want in (("token", 0.05), ("token_unbiased", 5e-6 / math.sqrt(1.005e-8))):
+        got = rpp(rewards, group, torch.tensor([1, 1]), normalise=normalise, baseline_P=None)
+        assert got.tolist() == pytest.approx([-want, want], rel=1e-12)
+
+
 def test_token_forms_with_no_token_at_all():
     """All truncated and masked: there is no token to weigh by, and no advantage."""
     rewards, group = torch.tensor([0.0, 1.0]), torch.tensor([0, 0])
