@@ -114,6 +114,25 @@ def test_equal_file_names_are_told_apart(files):
     assert (got["a"], got["b"]) == ("base.json", "other/base.json")
 
 
+def test_folders_and_runs_are_evaluations_too(files):
+    """An --out folder means its evaluation.json, a run its newest eval; names stay short."""
+    for path, shift in (
+        ("evals/m/evaluation.json", 0),
+        ("runs/r/eval/step-000002.json", 1),
+        ("runs/r/eval/step-000010.json", 3),
+    ):
+        (files / path).parent.mkdir(parents=True, exist_ok=True)
+        write(files / path, shift)
+    got = json.loads(call("evals/m", "runs/r", "--json"))
+    direct = json.loads(call("evals/m/evaluation.json", "runs/r/eval/step-000010.json", "--json"))
+    assert (got["a"], got["b"]) == ("m", "r")
+    assert (direct["a"], direct["b"]) == ("m", "step-000010")
+    assert got["difference"] == direct["difference"] > 0
+    (files / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty/evaluation\.json: no such"):
+        call("evals/m", "empty")
+
+
 def test_metric_is_used(files):
     score, reach = (
         json.loads(call("base.json", "b1.json", "--metric", m, "--json"))
@@ -155,4 +174,4 @@ def test_refuses(files, args, error, message):
 
 def test_help_has_an_example():
     """Policy."""
-    assert "brorl compare base.json" in " ".join(call("--help").split())
+    assert "brorl compare evals/base evals/wide-1" in " ".join(call("--help").split())

@@ -15,8 +15,8 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B [C]...",
-            help="Evaluation files; the first is the reference. Several runs of one recipe are "
-            "one arm: join their files with commas.",
+            help="Evaluations: a file, the folder of `brorl eval`, or a run (its newest one). The "
+            "first is the reference. Join several runs of one recipe with commas: one arm.",
         ),
     ],
     metric: Annotated[
@@ -41,7 +41,7 @@ def compare(
 ) -> None:
     """Compare evaluations of the same problems, with intervals and paired tests.
 
-    Example: brorl compare base.json wide-1.json,wide-2.json,wide-3.json
+    Example: brorl compare evals/base evals/wide-1,evals/wide-2,evals/wide-3
     """
     from brorl.errors import ConfigError
     from brorl.evaluate import comparison_report
@@ -102,12 +102,30 @@ def _arms(arms: list[str]) -> list["Arm"]:
     files = [[name for name in arm.split(",") if name] for arm in arms]
     if not all(files):
         raise ConfigError(f"an arm is FILE or FILE,FILE, got {arms[files.index([])]!r}")
-    stems = ["+".join(Path(name).stem for name in names) for names in files]
-    names = stems if len(set(stems)) == len(stems) else arms
+    short = ["+".join(_short(name) for name in names) for names in files]
+    names = short if len(set(short)) == len(short) else arms
     return [
-        Arm(name, tuple((file, read_evaluation(Path(file))) for file in group))
+        Arm(name, tuple((file, read_evaluation(_evaluation(file))) for file in group))
         for name, group in zip(names, files, strict=True)
     ]
+
+
+def _evaluation(name: str) -> Path:
+    """The file that an argument means: itself, that of an --out folder, a run's newest."""
+    from brorl.record.evals import eval_path, eval_steps
+
+    path = Path(name)
+    if not path.is_dir():
+        return path
+    inside = path / "evaluation.json"
+    if not inside.exists() and (steps := eval_steps(path)):
+        return eval_path(path, steps[-1])
+    return inside
+
+
+def _short(name: str) -> str:
+    path = Path(name)
+    return path.parent.name if path.name == "evaluation.json" else path.stem
 
 
 def _write(path: Path, text: str) -> None:
