@@ -296,6 +296,18 @@ TOLD = {
         Kind.WRONG,
         "test 1: the other end is gone (of 1)",
     ),
+    "answers_what_was_not_asked": (
+        "import os\nos.write(3, (9).to_bytes(8, 'little') + bytes(9))\ndef f(): return 1",
+        function("assert f() == 1"),
+        Kind.WRONG,
+        "the program ended while it was loaded (of 1)",
+    ),
+    "answers_twice": (
+        "import os\ndef f():\n    os.write(3, (9).to_bytes(8, 'little') + bytes(9))\n    return 1",
+        function("assert f() == 1"),
+        Kind.WRONG,
+        "test 1: an answer to no question (of 1)",
+    ),
     "does_not_compile": (
         "def f(:",
         function("assert f()"),

@@ -1,5 +1,6 @@
 """Attacks on the code verifier: every shared one, and more of our own. The host stays unharmed."""
 
+import dataclasses
 import json
 import os
 import textwrap
@@ -9,6 +10,8 @@ import pytest
 
 from brorl.verify.code import CodeVerifier
 from brorl.verify.code_runner import runner
+from brorl.verify.sandbox_guard import landlock_version
+from brorl.verify.sandbox_seccomp import seccomp_filter
 from brorl.verify.verdict import Kind
 
 from .boxes import Host, needs_bubblewrap
@@ -256,6 +259,14 @@ ATTACKS = {
         def f(): raise KeyError("ValueError")
         """,
     ),
+    "ends_inside_a_test_that_forgives_everything": (
+        {
+            "kind": "function",
+            "entry_point": "f",
+            "tests": ["try:\n    f()\nexcept BaseException:\n    pass"],
+        },
+        "import os\ndef f(): os._exit(0)\n",
+    ),
     "kills_all_it_can": (
         ADD,
         """
@@ -339,6 +350,10 @@ PROBES = {
     "nothing_of_the_host": "import os\ndef f(): return sorted(set(os.listdir('/')) - {'lib', 'lib32', 'libx32'})",
     "few_processes": "import os\ndef f(): return len([p for p in os.listdir('/proc') if p.isdigit()])",
     "no_descriptor_but_its_own": "import os\ndef f(): return sorted(os.listdir('/proc/self/fd'), key=int)[:-1]",
+    "no_write_to_proc": (
+        "def f():\n    try: open('/proc/self/comm', 'w')\n    except OSError as e: return e.errno"
+    ),
+    "filtered_calls": "def f(): return [l for l in open('/proc/self/status') if l.startswith('Seccomp:')]",
     "no_packages": "import os\ndef f(): return os.listdir('/usr/lib/python3/dist-packages') if os.path.exists('/usr/lib/python3/dist-packages') else []",
     "refused_calls": r"""
 import ctypes, os
@@ -362,6 +377,8 @@ FOUND = {
     "few_processes": 2,
     "no_descriptor_but_its_own": ["0", "1", "2", "3"],
     "no_packages": [],
+    "no_write_to_proc": 13 if landlock_version() else None,
+    "filtered_calls": ["Seccomp:\t2\n"] if seccomp_filter() else ["Seccomp:\t0\n"],
     "refused_calls": dict.fromkeys(["unshare", "mount", "ptrace", "setns", "chroot", "socket"], -1),
 }
 
@@ -398,3 +415,15 @@ def test_no_message_to_the_program_holds_an_expected_result(host):
     )
     task = {"kind": "function", "entry_point": "spy", "tests": [test]}
     assert host.check(lambda: grade(code, task), within_s=3).kind is Kind.CORRECT
+
+
+def test_the_mounts_alone_keep_writes_in(host, monkeypatch):
+    """The attack on the file system once more, with Landlock left out."""
+    used = runner(VERIFIER.limits, unsafe_local=False)
+    used.close()
+    monkeypatch.setattr(used, "sandbox", dataclasses.replace(used.sandbox, landlock=0))
+    probe = {"kind": "function", "entry_point": "f", "tests": ["assert f() is None"]}
+    assert grade(PROBES["no_write_to_proc"], probe).kind is Kind.CORRECT  # Landlock is out
+    task, code = ATTACKS["writes_where_it_may_not"]
+    assert grade(textwrap.dedent(code), task).kind is Kind.WRONG
+    used.close()

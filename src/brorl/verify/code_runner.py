@@ -29,8 +29,9 @@ class Outcome(NamedTuple):
 
     Attributes:
         end: "done", "late" (a test or all of them ran out of time), "unreadable" (the program
-            does not compile), "lost" (a box did not start) or "broken" (the tests cannot be run).
-            `CodeRunner.run` returns the first three and raises for the others.
+            does not compile), "lost" (a box did not start or died), "broken" (the tests cannot
+            be run) or "starved" (late, but of want of a processor). `CodeRunner.run` returns the
+            first three and raises for the others.
         passed: one for each test that was run, in order; those not run have not passed.
         why: about the first that did not pass; "" if all did.
     """
@@ -66,9 +67,19 @@ class CodeRunner:
             VerifierError: a box did not start or was lost, the tests cannot be run, or a program
                 was late because others had the processors.
         """
+        outcome = self._run_once(code, task, test_s, total_s, stop_early)
+        if outcome.end == "lost":  # boxes wait for programs, and may die of it: once more
+            outcome = self._run_once(code, task, test_s, total_s, stop_early)
+        if outcome.end in ("lost", "broken", "starved"):
+            raise VerifierError(outcome.why)
+        return outcome
+
+    def _run_once(
+        self, code: str, task: CodeTask, test_s: float, total_s: float, stop_early: bool
+    ) -> Outcome:
         try:
             if self._program is None:
-                self._program = Box(self.sandbox, "program")
+                self._program = Box(self.sandbox, "program", ahead=True)
             with self._program.start() as channel:
                 channel.settimeout(START_S)
                 _send(channel, self._config(kind=task.kind, code=code, preamble=task.preamble))
@@ -79,17 +90,15 @@ class CodeRunner:
             if outcome.end == "late":
                 running, waiting = self._program.used()
                 if running < _ITS_CHANCE * test_s and waiting > test_s / 2:
-                    outcome = Outcome("lost", (), "the machine was too busy to run a program")
+                    outcome = Outcome("starved", (), "the machine was too busy to run a program")
             self._program.end()
-        except BaseException as error:
+        except (OSError, VerifierError) as error:
+            outcome = Outcome("lost", (), f"a box was lost: {error}")
+        except BaseException:
             self.close()  # in whatever state they are, no other program shall meet these boxes
-            if isinstance(error, OSError):
-                raise VerifierError(f"a box was lost: {error}") from error
             raise
         if outcome.end == "lost":
             self.close()
-        if outcome.end in ("lost", "broken"):
-            raise VerifierError(outcome.why)
         return outcome
 
     def close(self) -> None:
@@ -122,7 +131,7 @@ class CodeRunner:
     ) -> Outcome:
         """Give the program's channel to the tests and wait for what they conclude."""
         if self._control is None:
-            self._tests = Box(self.sandbox, "tests")
+            self._tests = Box(self.sandbox, "tests", ahead=False)
             self._control = self._tests.start()
             self._control.settimeout(START_S)
             _send(self._control, self._config())
@@ -230,7 +239,7 @@ def _conclude(data: bytes, declared: int) -> Outcome:
     try:
         end, passed, why = decode(data[HEADER.size :])
     except (CodecError, ValueError, TypeError):
-        raise VerifierError("the process of the tests ended without an outcome") from None
+        return Outcome("lost", (), "the process of the tests ended without an outcome")
     if len(passed) > declared:
         raise VerifierError(f"{declared} tests were declared, {len(passed)} have reported")
     return Outcome(end, tuple(passed), why)

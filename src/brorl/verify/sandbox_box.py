@@ -22,13 +22,17 @@ _PATIENCE_S = 20.0  # for the keeper, which has next to nothing to do
 class Box:
     """Runs at most one box at a time. To be used and closed by the thread that made it."""
 
-    def __init__(self, sandbox: Sandbox, role: str) -> None:
+    def __init__(self, sandbox: Sandbox, role: str, *, ahead: bool) -> None:
         """Start the keeper.
 
         Args:
             sandbox: how.
             role: what runs in the boxes, a key of `sandbox.roles`.
+            ahead: whether the next box is started as soon as one has ended, to be ready when it
+                is asked for. It waits empty: each box still has one use.
         """
+        self._ahead = ahead
+        self._waiting: socket.socket | None = None
         self._folder = None
         if not sandbox.isolated:
             self._folder = tempfile.mkdtemp(prefix="brorl-unsafe-")
@@ -65,6 +69,10 @@ class Box:
         Raises:
             VerifierError: the keeper is gone. A box that does not start shows as end of file.
         """
+        ready, self._waiting = self._waiting, None
+        return ready or self._spawn()
+
+    def _spawn(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -91,6 +99,8 @@ class Box:
             VerifierError: the keeper is gone, and by that the box.
         """
         self._ask(b"k", 1)
+        if self._ahead:
+            self._waiting = self._spawn()
 
     def _ask(self, request: bytes, size: int) -> bytes:
         try:
@@ -105,7 +115,9 @@ class Box:
     def close(self) -> None:
         """End the box and its keeper and release everything."""
         with contextlib.suppress(VerifierError):
-            self.end()
+            self._ask(b"k", 1)
+        if self._waiting is not None:
+            self._waiting.close()
         self._control.close()
         self._keeper.kill()
         self._keeper.wait()
