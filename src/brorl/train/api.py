@@ -7,13 +7,14 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from brorl.errors import ConfigError, DataError, Interrupted
+from brorl.errors import ConfigError, DataError, Interrupted, RunError
 from brorl.policy.model import Policy
 from brorl.record.evals import cut_evals
 from brorl.record.metrics import cut_metrics, read_metrics
 from brorl.record.rollouts import cut_rollouts
 from brorl.record.rundir import CONFIG, ENVIRONMENT, RunLock, create_run, free_name, require_run
 from brorl.report.run import write_report
+from brorl.tasks.check import check_task
 from brorl.train.checkpoint import (
     Checkpoint,
     checkpoint_path,
@@ -26,6 +27,7 @@ from brorl.train.loggers import open_loggers
 from brorl.train.loop import Loop, StopFlag
 from brorl.train.progress import Progress, Silence
 from brorl.train.recipe import Overrides, dump_settings, load_recipe, load_settings, override_pairs
+from brorl.train.reward_source import reward_source
 from brorl.train.settings import TrainSettings
 from brorl.train.setup import (
     Data,
@@ -117,6 +119,7 @@ def _start(settings: TrainSettings, progress: Progress) -> dict[str, Any]:
     set_threads(settings, None)
     data = read_data(settings)
     policy = open_policy(settings, data, init_folder(settings))
+    check_golds(settings, data)
     record = environment(policy, settings.model.revision, data.fingerprint)
     create_run(
         run, {CONFIG: dump_settings(settings), ENVIRONMENT: json.dumps(record, indent=1) + "\n"}
@@ -166,14 +169,18 @@ def _run(
         if checkpoint is not None:
             _say_changes(run, policy, progress)
         pool = stack.enter_context(grader_pool(settings, data))
-        bench = assemble(settings, data, policy, pool, checkpoint)
+        reward = reward_source(run, settings, data, policy, begins=checkpoint is None)
+        bench = assemble(settings, data, policy, pool, reward, checkpoint)
         loggers = [stack.enter_context(closing(x)) for x in open_loggers(run, settings)]
         Loop(run, bench, loggers, progress, stop).run()
         return _finish(run, bench.step, progress)
 
 
 def _finish(run: Path, steps: int, progress: Progress) -> dict[str, Any]:
-    progress.note(f"report {write_report(run)}")
+    try:
+        progress.note(f"report {write_report(run)}")
+    except (DataError, RunError, OSError) as error:  # the training itself is done and saved
+        progress.note(f"the report could not be written ({error}); try: brorl report {run}")
     return result_of(run, steps)
 
 
@@ -205,6 +212,28 @@ def _say_changes(run: Path, policy: Policy, progress: Progress) -> None:
         progress.note(
             "resumed on other ground, so not bit for bit as if never stopped: "
             + "; ".join(differing)
+        )
+
+
+def check_golds(settings: TrainSettings, data: Data) -> None:
+    """Refuse a task whose verifier does not take its own golds, or pays junk.
+
+    Raises:
+        DataError: naming the first problem, and how to train nevertheless.
+    """
+    sample = settings.grading.check_golds
+    if sample == 0:
+        return
+    found = check_task(
+        data.task, sample=sample, seed=settings.seed, deadline_s=settings.grading.deadline_s
+    )
+    if not found.valid:
+        what = "does not take its own gold" if found.refused else "pays junk"
+        first = (found.refused or found.paid_junk)[0]
+        raise DataError(
+            f"task {data.task.name} {what}: problem {first.problem_id}, {first.text[:80]!r} is "
+            f"{first.verdict.kind} ({first.verdict.reason}); look with `brorl tasks check`, or "
+            "train all the same with grading.check_golds=0"
         )
 
 

@@ -1,24 +1,29 @@
 """From completions to samples: decode, judge with the pool while sampling goes on, score."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from brorl.policy.model import Policy
 from brorl.rollout.engine import Completion
 from brorl.tasks.problem import Problem
+from brorl.tasks.reward_sources import RewardSource
 from brorl.train.groups import Group, Sample
 from brorl.verify.pool import GraderPool
 from brorl.verify.pool_ledger import Ticket
 from brorl.verify.protocol import Verifier
 from brorl.verify.verdict import Verdict
 
-Score = Callable[[Problem, str, int, str, Verdict], float]
-"""(problem, group id, sample index, text, true verdict) to the rewarded score in [0, 1]."""
 
+class _Batch(NamedTuple):
+    """Answers handed over and not yet judged."""
 
-def true_score(problem: Problem, group_id: str, index: int, text: str, verdict: Verdict) -> float:
-    """The reward source `ground_truth`."""
-    return verdict.score
+    group: Group
+    first: int
+    completions: list[Completion]
+    texts: list[str]
+    true: list[Ticket]
+    extra: list[Ticket] | None  # a second grading that the reward source asked for
 
 
 class GradingDesk:
@@ -28,45 +33,74 @@ class GradingDesk:
         policy: decodes tokens; equal token sequences are decoded once.
         pool: grader processes.
         verifier: of the task.
-        score: the reward source.
+        reward: what the update is paid with; the true verdict is made and recorded beside it.
     """
 
-    def __init__(self, policy: Policy, pool: GraderPool, verifier: Verifier, score: Score) -> None:
+    def __init__(
+        self, policy: Policy, pool: GraderPool, verifier: Verifier, reward: RewardSource
+    ) -> None:
         self._policy = policy
         self._pool = pool
         self._verifier = verifier
-        self._score = score
+        self._reward = reward
         self.waited_s = 0.0  # waiting for verdicts since `collect` began: not hidden by sampling
-        self._waiting: list[tuple[Group, int, list[Completion], list[str], list[Ticket]]] = []
+        self._waiting: list[_Batch] = []
 
     def take(self, group: Group, first: int, completions: Sequence[Completion]) -> None:
         """Hand over samples first, first + 1, ... of a group; returns before they are judged."""
         start = time.perf_counter()
         texts = self._policy.decode_all([c.tokens for c in completions])
         problem = group.problem
-        tickets = self._pool.submit_many(
-            self._verifier,
-            problem_id=problem.id,
-            texts=texts,
-            gold=problem.gold,
-            row=problem.row,
+        extra = self._reward.extra(problem)
+        self._waiting.append(
+            _Batch(
+                group,
+                first,
+                list(completions),
+                texts,
+                self._submit(self._verifier, problem, texts, problem.gold),
+                self._submit(extra.verifier, problem, texts, extra.gold) if extra else None,
+            )
         )
-        self._waiting.append((group, first, list(completions), texts, tickets))
         self.waited_s += time.perf_counter() - start
 
     def finish(self) -> None:
         """Wait for every verdict and append the samples to their groups, in sample order."""
         start = time.perf_counter()
-        for group, first, completions, texts, tickets in self._waiting:
-            verdicts = self._pool.gather(tickets)
-            if not len(verdicts) == len(texts) == len(completions):
+        for batch in self._waiting:
+            true = self._pool.gather(batch.true)
+            extra: Sequence[Verdict | None] = (
+                self._pool.gather(batch.extra) if batch.extra is not None else [None] * len(true)
+            )
+            if not len(true) == len(extra) == len(batch.texts) == len(batch.completions):
                 raise AssertionError("as many verdicts as answers")  # would shift rewards
-            for i, (completion, text, verdict) in enumerate(
-                zip(completions, texts, verdicts, strict=True), start=first
-            ):
-                raw = self._score(group.problem, group.id, i, text, verdict)
-                group.samples.append(Sample(i, completion, text, verdict, raw))
-        for group, *_ in self._waiting:
-            group.samples.sort(key=lambda s: s.index)
+            for i, completion in enumerate(batch.completions):
+                sample = self._sample(batch, i, completion, true[i], extra[i])
+                batch.group.samples.append(sample)
+        for batch in self._waiting:
+            batch.group.samples.sort(key=lambda s: s.index)
         self._waiting.clear()
         self.waited_s += time.perf_counter() - start
+
+    def _sample(
+        self,
+        batch: _Batch,
+        i: int,
+        completion: Completion,
+        true: Verdict,
+        extra: Verdict | None,
+    ) -> Sample:
+        """One answer's record; a failed grading of either kind takes it out of its group."""
+        index = batch.first + i
+        graded = extra is None or extra.counts
+        raw = 0.0
+        if true.counts and graded:
+            raw = self._reward.score(batch.group.problem, batch.group.id, index, true, extra)
+        return Sample(index, completion, batch.texts[i], true, raw, rewarded=graded)
+
+    def _submit(
+        self, verifier: Verifier, problem: Problem, texts: Sequence[str], gold: str | None
+    ) -> list[Ticket]:
+        return self._pool.submit_many(
+            verifier, problem_id=problem.id, texts=texts, gold=gold, row=problem.row
+        )

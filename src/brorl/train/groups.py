@@ -34,6 +34,7 @@ class Sample:
         advantage: what the update saw; None where it saw nothing.
         weight: of its loss, 1 unless the group was cut with unbiased weights.
         fate: kept or not, and why.
+        rewarded: False where a grading that the reward source asked for failed on our side.
     """
 
     index: int
@@ -45,11 +46,12 @@ class Sample:
     advantage: float | None = None
     weight: float = 1.0
     fate: Fate = Fate.PENDING
+    rewarded: bool = True
 
     @property
     def counts(self) -> bool:
         """Whether it belongs to its group: a grader error does not."""
-        return self.verdict.counts
+        return self.verdict.counts and self.rewarded
 
     @property
     def right(self) -> bool:

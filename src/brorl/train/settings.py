@@ -243,6 +243,7 @@ class GradingSettings(Section):
 
     workers: Whole | None = None  # default: 0 for verifiers that only compare, else the cores
     deadline_s: Positive = 10.0
+    check_golds: Whole = 16  # problems whose gold must pass before training; 0: do not look
 
 
 class TrainSettings(Section):

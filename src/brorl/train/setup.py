@@ -16,6 +16,7 @@ from brorl.rollout.embedded import EmbeddedEngine
 from brorl.seeds import derive_seed
 from brorl.tasks.build import build_task
 from brorl.tasks.problem import Problem, Task
+from brorl.tasks.reward_sources import RewardSource
 from brorl.train.checkpoint import (
     Checkpoint,
     find_checkpoint,
@@ -25,7 +26,7 @@ from brorl.train.checkpoint import (
 )
 from brorl.train.collect import Collector
 from brorl.train.environment import data_hash
-from brorl.train.grading import GradingDesk, true_score
+from brorl.train.grading import GradingDesk
 from brorl.train.prompts import PromptSource
 from brorl.train.reference import Reference, ResetRule
 from brorl.train.settings import TrainSettings
@@ -165,6 +166,7 @@ def assemble(
     data: Data,
     policy: Policy,
     pool: GraderPool,
+    reward: RewardSource,
     checkpoint: Checkpoint | None,
 ) -> Workbench:
     """Join the parts, and restore their state where there is a checkpoint of this run."""
@@ -184,7 +186,7 @@ def assemble(
     source = PromptSource(data.train, settings.seed, settings.data.solved_weight)
     auto = settings.rollout.waves == "auto"
     widening = Widening(settings.rollout.auto) if auto else None
-    desk = GradingDesk(policy, pool, data.task.verifier, true_score)
+    desk = GradingDesk(policy, pool, data.task.verifier, reward)
     bench = Workbench(
         settings,
         data,

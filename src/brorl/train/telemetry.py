@@ -104,6 +104,7 @@ def _sampling_metrics(
         "groups/kept": len(collected.kept),
         "samples/generated": len(everything),
         "samples/kept": len(trained),
+        "samples/kept_tokens": sum(len(x.completion.tokens) for x in trained),
         "samples/stale": sum(len(g.samples) for g in collected.kept if g.born != step),
         "samples/kept_easy_share": quotient(n_easy, len(trained)),
         "dynamic_sampling/pass_rate": quotient(collected.found, collected.counts.groups),

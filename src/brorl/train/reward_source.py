@@ -1,0 +1,84 @@
+"""The configured reward source: built for a run, with the labels that `majority` samples first."""
+
+import json
+from pathlib import Path
+
+from brorl.errors import ConfigError, DataError
+from brorl.policy.model import Policy
+from brorl.record.files import write_json
+from brorl.rollout.embedded import EmbeddedEngine
+from brorl.rollout.engine import Request, Sampling
+from brorl.seeds import derive_seed
+from brorl.tasks.reward_sources import LabelReward, RewardSource
+from brorl.tasks.rewards import build_reward, majority_labels, needs_labels
+from brorl.train.settings import TrainSettings
+from brorl.train.setup import Data
+
+LABELS = "labels.json"
+
+
+def reward_source(
+    run: Path, settings: TrainSettings, data: Data, policy: Policy, *, begins: bool
+) -> RewardSource:
+    """The source that settings name; training problems without a label leave the data.
+
+    Args:
+        run: labels of the starting policy are kept here, so that a resumed run has the same.
+        settings: of the run.
+        data: changed: `train` keeps the problems that the source covers.
+        policy: the starting policy where `begins`.
+        begins: whether the run stands at its start, so that labels may be sampled.
+
+    Raises:
+        ConfigError: an unknown option, or no problem that the source covers.
+        DataError: a resumed run whose labels are gone.
+    """
+    source, options = settings.reward.source, settings.reward.options
+    labels = None
+    if samples := needs_labels(source, options):
+        labels = _labels(run, settings, data, policy, samples, begins)
+    reward = build_reward(
+        source,
+        options,
+        seed=settings.seed,
+        verifier=data.task.verifier,
+        problems=data.train,
+        labels=labels,
+    )
+    if isinstance(reward, LabelReward):
+        data.train = [p for p in data.train if reward.covers(p)]
+        if not data.train:
+            raise ConfigError(f"reward.source {source}: no training problem has a label")
+    return reward
+
+
+def _labels(
+    run: Path, settings: TrainSettings, data: Data, policy: Policy, samples: int, begins: bool
+) -> dict[str, str]:
+    """Each problem's most frequent answer among `samples` of the starting policy."""
+    path = run / LABELS
+    if path.is_file():
+        return {str(k): str(v) for k, v in json.loads(path.read_text()).items()}
+    if not begins:
+        raise DataError(f"{path} is gone: the labels of the starting policy cannot be made again")
+    r = settings.rollout
+    engine = EmbeddedEngine(policy, memory_budget=r.memory_budget)
+    requests = [
+        Request(
+            f"label/{p.id}",
+            p.id,
+            policy.encode(p.prompt),
+            0,
+            samples,
+            derive_seed(settings.seed, "reward", "majority", p.id),
+        )
+        for p in data.train
+    ]
+    groups = engine.sample(requests, Sampling(r.temperature, 1.0, 0, r.max_new_tokens))
+    texts = {
+        p.id: policy.decode_all([c.tokens for c in group])
+        for p, group in zip(data.train, groups, strict=True)
+    }
+    labels = majority_labels(texts, data.train, data.task.verifier)
+    write_json(path, labels)
+    return labels
