@@ -10,8 +10,9 @@ from brorl.errors import EngineError, RunError
 from brorl.rollout.engine import check_counts
 from brorl.rollout.scripted import ScriptedEngine
 from brorl.tasks.problem import Problem
+from brorl.tasks.reward_sources import GroundTruth
 from brorl.train.collect import Collector, PassRate
-from brorl.train.grading import GradingDesk, true_score
+from brorl.train.grading import GradingDesk
 from brorl.train.groups import Fate
 from brorl.train.prompts import PromptSource
 from brorl.verify.pool import GraderPool
@@ -36,7 +37,7 @@ def collector(plans, *, engine=None, golds=None, **changes):
     engine._script = engine._script or script
     s = settings(**changes)
     policy = Spelling()
-    desk = GradingDesk(policy, GraderPool(0, 5.0), Judge(), true_score)
+    desk = GradingDesk(policy, GraderPool(0, 5.0), Judge(), GroundTruth())
     return Collector(s, PromptSource(problems, s.seed, s.data.solved_weight), engine, desk, policy)
 
 

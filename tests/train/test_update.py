@@ -278,17 +278,17 @@ def test_rows_without_advantage_move_nothing_but_count_in_the_denominator():
 
 
 def test_counts_of_the_clip_by_hand():
-    """Ratios exp(log 2) and exp(-log 2): with A = +1 the first is cut, with A = -1 the second."""
+    """Ratio 2 with A > 0 is cut (once), 1/2 with A < 0 (twice); 2 with A < 0 beyond c = 1.5 (once)."""
     policy = tiny()
-    rows = random_rows(policy, sizes=(4,))
-    for row, (shift, a) in zip(rows, [(-1, 1.0), (1, 1.0), (-1, -1.0), (1, -1.0)], strict=True):
+    rows = random_rows(policy, sizes=(6,))
+    cases = [(2, 1.0), (0.5, 1.0), (0.5, -1.0), (0.5, -2.0), (2, -1.0), (1, 1.0)]
+    for row, (ratio, a) in zip(rows, cases, strict=True):
         row.sample.completion = completion([7])
-        own = float(plain(policy, row).detach())
-        row.old_logp = np.float32([own + shift * math.log(2)])
+        row.old_logp = np.float32([float(plain(policy, row).detach()) - math.log(ratio)])
         row.sample.advantage = a
-    report, _, _ = run(policy, [rows], free())
-    assert (report.clipped_high, report.clipped_low, report.tokens) == (1, 1, 4)
-    assert (report.clipped_c, report.overflowed) == (0, 0)
+    report, _, _ = run(policy, [rows], free(clip_ratio_c=1.5))
+    assert (report.clipped_high, report.clipped_low, report.clipped_c) == (1, 2, 1)
+    assert (report.tokens, report.overflowed) == (6, 0)
 
 
 def test_entropy_is_that_of_the_sampling_distribution():
