@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,49 @@ def test_total_on_any_text(text):
 def test_a_gold_verifies_itself_after_any_prose(gold, prose):
     text = f"{gold.numerator}/{gold.denominator}"
     assert judge(rf"{prose}\boxed{{{text}}}", str(gold)).kind is Kind.CORRECT
+
+
+PAIRS = [  # gold, prediction, right: as a mathematician reads them, in the lenient profile
+    (r"\pi", "3.14159265", True),
+    ("A", "The answer is A", True),
+    ("71/6", r"\boxed{11 5/6}", True),
+    (r"\frac13", r"\boxed{0.333333}", True),
+    ("1e3", r"\boxed{1000}", True),
+    (r"1-\frac{1}{\mathrm{e}}", r"\boxed{1+\frac{1}{\mathrm{e}}}", False),
+    (r"\frac{1}{2^{99}}", r"\boxed{\frac{1}{2^{98}}}", False),
+    (r"(3,\frac{\pi}{2})", r"\boxed{(3,\frac{\pi}{2})}", True),
+    ("1010_2", r"\boxed{1010}", False),
+    (r"\frac{1}{2004!}", r"\boxed{\frac{1}{2006!}}", False),
+    ("(10,000)", r"\boxed{10000}", True),
+    ("1,2", r"\boxed{\{1,2\}}", True),
+]
+
+
+@pytest.mark.parametrize(("gold", "text", "right"), PAIRS)
+def test_single_pairs_that_math_verify_was_tried_on(gold, text, right):
+    text = text if "boxed" in text or "answer" in text else rf"\boxed{{{text}}}"
+    assert (judge(text, gold).kind is Kind.CORRECT) is right
+
+
+def test_the_answer_may_stand_far_before_the_end():
+    """Attack: graders that look at the last 100 or 300 characters lose it."""
+    long = r"\boxed{42}" + " The steps above agree with this result." * 500
+    assert judge(long, "42").kind is Kind.CORRECT
+
+
+def test_grading_needs_no_main_thread_and_no_signal():
+    """Attack: a grader with SIGALRM raises in a thread; ours has bounds instead of alarms."""
+    with ThreadPoolExecutor(2) as threads:
+        kinds = list(threads.map(lambda a: LENIENT.grade(a, gold="2", row={}).kind, ["2", *HEAVY]))
+    assert kinds[0] is Kind.CORRECT
+    assert Kind.CORRECT not in kinds[1:]
+
+
+def test_a_gold_that_cannot_be_parsed_pays_nothing_but_itself():
+    """Attack: other graders paid 1.0 where the gold could not be read."""
+    for gold in (r"\text{see solution}", r"\frac{1}{", "t(0,4]", r"\foo\bar", "{"):
+        for answer in ("7", "0", "x", r"\text{see}", r"\frac{1}{2}", "{}", "t(0,4)"):
+            assert LENIENT.grade(answer, gold=gold, row={}).score == 0.0, (gold, answer)
 
 
 def test_pickles_small_and_runs_in_the_pool():

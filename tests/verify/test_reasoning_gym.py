@@ -111,7 +111,24 @@ def integral(item):
     return f"Integral({m['integrand']}, {m['variable']})"
 
 
+def target_to_box(item):
+    """boxnet: each target is carried to its box, square by square, which no agent may do."""
+    place = {x: k for k, v in item["metadata"]["initial_state"].items() for x in v}
+    plan = []
+    for box in (x for x in place if x.startswith("box_")):
+        target = "target_" + box[4:]
+        row, column = map(float, place[box].split("_"))
+        y, x = map(float, place[target].split("_"))
+        while (y, x) != (row, column):
+            to = (y + (1 if row > y else -1), x) if y != row else (y, x + (1 if column > x else -1))
+            plan.append({f"Agent[{y}, {x}]": f"move({target}, square[{to[0]}, {to[1]}])"})
+            y, x = to
+        plan.append({f"Agent[{row}, {column}]": f"move({box}, {target})"})
+    return json.dumps(plan) if any("move(target" in str(step) for step in plan) else "zzz"
+
+
 HACKS = {
+    "boxnet": target_to_box,
     "coin_flip": lambda item: "0",
     "complex_arithmetic": lambda item: "nan",
     "game_of_life": lambda item: item["answer"][:-1] + ", [1, 1, 1]]",
@@ -187,7 +204,6 @@ def test_other_right_answers_stay_right():
     )
     right("gsm_symbolic", lambda i: f"${i['answer']}")
     right("quantum_lock", lambda i: i["answer"].replace(" → ", ", "))
-    right("calendar_arithmetic", lambda i: i["answer"].upper())
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,6 @@ HASH_DEPENDENT = frozenset(
 
 OWN = {
     "binary_matrix": Own(same_text, "evaluates the answer as Python"),
-    "calendar_arithmetic": Own(same_text_any_case, "pays up to e^30 where the gold is negative"),
     "coin_flip": Own(probability, "pays 0 for every probability below 1e-4"),
     "complex_arithmetic": Own(same_complex, "pays nan in full"),
     "countdown": Own(makes_target, "evaluates the answer as Python"),

@@ -1,0 +1,48 @@
+"""The table of Reasoning Gym's faults in docs/verifiers.md, rendered from the rules themselves.
+
+`python docs/render_verifiers.py` rewrites it; `--check` only says whether it is current.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from brorl.verify.reasoning_gym_rules import FORM, HASH_DEPENDENT, OWN, REFUSED
+
+PAGE = Path(__file__).parent / "verifiers.md"
+_BLOCK = re.compile(r"(<!-- begin faults -->\n).*?(<!-- end faults -->)", re.DOTALL)
+
+
+def table() -> str:
+    """One row per data set, by name."""
+    rows = {name: ("refused as a task", fault) for name, fault in REFUSED.items()}
+    rows |= {name: ("own check", own.fault) for name, own in OWN.items()}
+    rows |= {name: ("form checked first", form.fault) for name, form in FORM.items()}
+    lines = ["| data set | what the library's scorer does | what brorl does |", "|---|---|---|"]
+    lines += [f"| {name} | {fault} | {what} |" for name, (what, fault) in sorted(rows.items())]
+    names = ", ".join(sorted(HASH_DEPENDENT))
+    lines.append(
+        f"\nItems of {names} depend on Python's hash seed, so that every process has others: they "
+        "are generated in a process with a fixed one."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def rendered(page: str) -> str:
+    """The page with its table made again."""
+    return _BLOCK.sub(lambda m: m[1] + table() + m[2], page)
+
+
+def main(argv: list[str]) -> int:
+    """0 if the page is current or was written, 1 if `--check` finds it out of date."""
+    old = PAGE.read_text()
+    new = rendered(old)
+    if "--check" in argv:
+        print("current" if old == new else f"{PAGE.name} is out of date", file=sys.stderr)
+        return int(old != new)
+    PAGE.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
