@@ -18,9 +18,9 @@ per token cost as much as ten passes over memory.
 
 Where the time went, and what was tried. Draws: a cumulative sum and a search for each draw cost
 1.3 ms at N = 51,200 with sorted uniforms, over 5 unsorted; the table with acceptance costs 0.3 to
-0.5, and at N = 4 next to nothing. Tokens never drawn share one state, but half of the vocabulary has states from the start
-(`LIVE_FROM_START`): sharing all would halve a step at N = 4 and leave one at N = 51,200, which
-draws every token within a hundred steps, ten times as long as that.
+0.5, and at N = 4 next to nothing. Tokens never drawn share one state, but half of the vocabulary
+has states from the start (`LIVE_FROM_START`): sharing all would halve a step at N = 4 and leave one
+at N = 51,200, which draws every token within a hundred steps, ten times as long as that.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 `python docs/render_theory.py` renders the tables of the document from docs/results/simulator.json;
 `--measure` first runs the sweep again (eight cells, five seeds, some three minutes of processor
 time), writes that file and draws the figures; `--check` only says whether the document is current.
-Everything is a function of the seed: measuring twice gives the same files.
+Everything is a function of the seed: measuring twice gives the same numbers.
 """
 
 import argparse

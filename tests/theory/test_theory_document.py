@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import re
 import shlex
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from brorl.cli.theory import app
+from brorl.simulator.curves import simulate_curve
+from brorl.simulator.summary import summarise
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/theory.md").read_text()
@@ -44,6 +47,17 @@ def test_the_result_file_is_of_todays_settings(render):
     cell = render.sweep_cells({"seeds": render.SEEDS}, render.AXES)[0]
     assert render._result()["settings"] == cell.settings.model_dump(mode="json")
     assert render.SEEDS >= 5
+
+
+def test_todays_simulator_gives_the_numbers_of_the_result_file(render):
+    """Golden: one replicate run again. A change here means: measure again, with a changelog line."""
+    result = render._result()
+    settings = render.make_settings({"seeds": render.SEEDS, "eps": 1e-20, "decay": 0})
+    row = next(r for r in render._rows(result, "1e-20", "0") if r["n"] == 16)
+    curve = simulate_curve(settings, 16, 2, on_steps=lambda _: None, stop=threading.Event())
+    ends = summarise([curve])[0]
+    for name, value in row["per_seed"][2].items():
+        assert name == "replicate" or ends[name] == pytest.approx(value, rel=1e-7, abs=1e-12), name
 
 
 def test_every_function_named_exists():
