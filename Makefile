@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: setup run check test test-slow reports theory-figures docs clean
+.PHONY: setup run check test test-slow docs measure-quickstart theory-figures bench clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,22 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 1800
+
+# Numbers in documents, from result files; `measure-quickstart` and `theory-figures` make those.
+docs: setup
+	for page in docs/render*.py; do $(BIN)/python $$page || exit 1; done
+
+measure-quickstart: setup
+	$(BIN)/python docs/measure_quickstart.py
+	$(BIN)/python docs/render.py
+
+theory-figures: setup
+	$(BIN)/python docs/render_theory.py --measure
+
+bench: setup
+	$(BIN)/python benchmarks/simulator.py
+	$(BIN)/python benchmarks/grading.py
+	$(BIN)/python benchmarks/sandbox.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
