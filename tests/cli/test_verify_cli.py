@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from brorl.cli.verify import verify
 from brorl.errors import ConfigError, DataError
+from brorl.verify.code_runner import runner
 from brorl.verify.sandbox import open_sandbox
 
 app = typer.Typer()
@@ -116,8 +117,14 @@ def test_a_file_that_is_not_there():
         run("/nowhere")
 
 
-def test_programs_are_refused_without_bubblewrap_and_other_rows_are_not(tmp_path, monkeypatch):
+def forget():
+    """What this process has found out about sandboxes."""
     open_sandbox.cache_clear()
+    runner.cache_clear()
+
+
+def test_programs_are_refused_without_bubblewrap_and_other_rows_are_not(tmp_path, monkeypatch):
+    forget()
     monkeypatch.setenv("PATH", "/nowhere")
     row = {"task": ADD, "code": "def add(a, b): return a + b"}
     with pytest.raises(ConfigError, match="apt-get install bubblewrap"):
@@ -126,7 +133,7 @@ def test_programs_are_refused_without_bubblewrap_and_other_rows_are_not(tmp_path
     assert run(lines(tmp_path / "b.jsonl", plain))[0]["verdict"] == "correct"
     (found,) = run(lines(tmp_path / "a.jsonl", row), "--unsafe-local")
     assert found["verdict"] == "correct"
-    open_sandbox.cache_clear()
+    forget()
 
 
 def test_programs_and_answers_in_one_file(tmp_path):

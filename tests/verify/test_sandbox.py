@@ -409,7 +409,7 @@ def test_unsafe_local_is_the_way_round(fresh, boxes):
     assert grade(verifier, "def f(): return 1").kind is Kind.CORRECT
     stdin = {"kind": "stdin", "tests": [{"input": "2", "output": "2"}]}
     assert grade(verifier, "print(input())", stdin).kind is Kind.CORRECT
-    before = below(os.getpid())
+    before = settled()
     daemon = """
         import os, time
         def f():
@@ -421,7 +421,7 @@ def test_unsafe_local_is_the_way_round(fresh, boxes):
     """
     late = grade(verifier, daemon, ONE | {"timeout_s": 0.5})
     assert late.kind is Kind.TIMEOUT
-    assert left_of(below(os.getpid()) - before) == []
+    assert settled() == before
 
 
 @needs_bubblewrap
@@ -495,6 +495,15 @@ def test_nothing_is_left_when_the_grader_is_killed():
     assert left_of(started) == []
 
 
+def settled():
+    """How many processes there are below this one, when two looks agree."""
+    counts = [-1, len(below(os.getpid()))]
+    while counts[-1] != counts[-2] and len(counts) < 100:
+        time.sleep(0.2)
+        counts.append(len(below(os.getpid())))
+    return counts[-1]
+
+
 def left_of(pids, within_s=10.0):
     end = time.monotonic() + within_s
     while (left := [p for p in pids if alive(p)]) and time.monotonic() < end:
@@ -553,12 +562,9 @@ def test_no_code_of_a_box_needs_the_package_or_much_time():
 
 def usage():
     """(descriptors, processes, resident kB), once the number of processes has settled."""
-    counts = [-1, len(below(os.getpid()))]
-    while counts[-1] != counts[-2] and len(counts) < 100:
-        time.sleep(0.2)
-        counts.append(len(below(os.getpid())))
+    processes = settled()
     rss = int(Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0])
-    return len(os.listdir("/proc/self/fd")), counts[-1], rss
+    return len(os.listdir("/proc/self/fd")), processes, rss
 
 
 def churn(verifier, rounds):
