@@ -159,6 +159,8 @@ class GraderProcess:
     def gone(self, within_s: float) -> bool:
         """Whether the child has ended, waiting for it at most so long; it is not reaped here."""
         end = time.monotonic() + within_s
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13: no goodbye
+            return False
         look = os.WEXITED | os.WNOHANG | os.WNOWAIT
         while not os.waitid(os.P_PID, self.pid, look):
             if time.monotonic() >= end:

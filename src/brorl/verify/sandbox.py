@@ -123,6 +123,8 @@ def open_sandbox(limits: Limits, *, unsafe_local: bool = False) -> Sandbox:
     Raises:
         ConfigError: no way works; says why and what to install.
     """
+    if not sys.platform.startswith("linux"):
+        raise ConfigError(f"programs can be run and judged on Linux only, this is {sys.platform}")
     bwrap = shutil.which("bwrap")
     if bwrap is None and not unsafe_local:
         raise ConfigError(f"{_INSTALL}; bwrap is not on the PATH")

@@ -6,9 +6,9 @@ Runs in boxes, on their interpreter and without the package. It imports as littl
 
 from __future__ import annotations
 
+import _struct
 import posix
 import resource
-import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def apply_landlock(writable: list[str]) -> bool:
         attributes.append(3)  # bind and connect of TCP; no rule allows any
     if version >= 6:
         attributes.append(3)  # abstract sockets and signals stay inside
-    packed = struct.pack(f"={len(attributes)}Q", *attributes)
+    packed = _struct.pack(f"={len(attributes)}Q", *attributes)
     ruleset = syscall(_LANDLOCK_CREATE_RULESET, packed, len(packed), 0)
     if ruleset < 0:
         return False
@@ -99,7 +99,7 @@ def apply_landlock(writable: list[str]) -> bool:
             place = posix.open(path, posix.O_PATH | posix.O_CLOEXEC)
         except OSError:
             continue  # nothing there: nothing to allow
-        syscall(_LANDLOCK_ADD_RULE, ruleset, 1, struct.pack("=Qi", allowed, place), 0)
+        syscall(_LANDLOCK_ADD_RULE, ruleset, 1, _struct.pack("=Qi", allowed, place), 0)
         posix.close(place)
     _caller("prctl")(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     taken = syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0) == 0
