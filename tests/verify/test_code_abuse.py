@@ -234,6 +234,14 @@ ATTACKS = {
             while True: yield 1
         """,
     ),
+    "value_that_cannot_be_sent_on": (
+        {"kind": "function", "entry_point": "f", "tests": ["assert f([[f(1)]]) == 2"]},
+        """
+        def f(x):
+            for _ in range(195): x = [x]
+            return x
+        """,
+    ),
     "exception_that_looks_like_a_broken_grader": (
         ADD,
         """

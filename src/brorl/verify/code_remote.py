@@ -138,12 +138,14 @@ class RemoteProgram:
         return value
 
     def post(self, *request: Any) -> bytes:
-        """Send a request; what `collect` wants. Answers come in the order of the requests."""
+        """Send a request; what `collect` wants. Answers come in the order of the requests.
+
+        Raises:
+            BrokenTests: an argument is of a type that cannot be sent, and only tests make such.
+            CodecError: it is too deep or too long, which the program may have made it.
+        """
         token = posix.urandom(TOKEN)
-        try:
-            question = encode(request, self._handle)
-        except CodecError as error:
-            raise BrokenTests(f"an argument cannot be sent to a program: {error}") from None
+        question = encode(request, self._handle)
         try:
             send(self._channel, token + question)
         except WireError as error:
@@ -174,7 +176,8 @@ class RemoteProgram:
     def _handle(self, value: object) -> tuple[int, int]:
         if isinstance(value, Remote):
             return value.number__, 0
-        raise CodecError(f"a value of type {type(value).__name__}")
+        kind = type(value).__name__
+        raise BrokenTests(f"an argument of type {kind} cannot be sent to a program")
 
     def _resolve(self, number: int, flags: int) -> Remote:
         if number not in self._known:

@@ -114,7 +114,8 @@ class CodeRunner:
         limits = self.sandbox.limits
         bounds = {
             "memory": limits.memory_bytes,
-            "processes": limits.processes,
+            # Without a box the kernel would count all that this user runs on the machine.
+            "processes": limits.processes if self.sandbox.isolated else 1 << 20,
             "files": limits.files,
             "file_bytes": limits.file_bytes,
             "cpu_s": limits.cpu_s,
