@@ -4,6 +4,7 @@ runs/NAME/  config.yaml · environment.json · metrics.jsonl · rollouts/ · che
             tensorboard/ · report.html · lock
 """
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -23,14 +24,17 @@ def create_run(path: Path, files: dict[str, str]) -> None:
     Raises:
         ConfigError: the folder holds something already, or cannot be written.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ConfigError(
-            f"run_dir {path} is not empty; go on with `brorl resume {path}` or choose another "
-            "with run_dir=PATH"
-        )
+    if path.name in ("", ".."):
+        raise ConfigError(f"run_dir must name a folder of its own, got {str(path)!r}")
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ConfigError(
+                f"run_dir {path} is not empty; go on with `brorl resume {path}` or choose another "
+                "with run_dir=PATH"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(aside, ignore_errors=True)  # of a killed process that had this number
         aside.mkdir()
         for name, text in files.items():
             (aside / name).write_text(text, encoding="utf-8")
@@ -42,8 +46,10 @@ def create_run(path: Path, files: dict[str, str]) -> None:
         aside.rename(path)
         sync_folder(path.parent)
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise ConfigError(f"run_dir {path} cannot be written: {error.strerror}") from error
+        with contextlib.suppress(OSError):
+            shutil.rmtree(aside, ignore_errors=True)
+        shown = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
+        raise ConfigError(f"run_dir {shown} cannot be written: {error.strerror}") from error
 
 
 def require_run(path: Path) -> None:
@@ -69,7 +75,10 @@ class RunLock:
         self._handle: int | None = None
 
     def __enter__(self) -> Self:
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ConfigError(f"{self._path} cannot be opened: {error.strerror}") from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

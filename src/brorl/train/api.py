@@ -2,14 +2,15 @@
 
 import json
 import os
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from brorl.errors import ConfigError, DataError, Interrupted, RunError
+from brorl.errors import ConfigError, DataError, Interrupted, PolicyError, RunError, ShapeError
 from brorl.policy.model import Policy
 from brorl.record.evals import cut_evals
+from brorl.record.files import remove_tree
 from brorl.record.metrics import cut_metrics, read_metrics
 from brorl.record.rollouts import cut_rollouts
 from brorl.record.rundir import CONFIG, ENVIRONMENT, RunLock, create_run, free_name, require_run
@@ -91,7 +92,8 @@ def resume(
         As `train`; ConfigError also for a setting that may not change, and for a run that another
         process holds; DataError for data that changed.
     """
-    require_run(run)
+    with _reading():
+        require_run(run)
     settings = load_settings(run / CONFIG, overrides, may_change=MAY_CHANGE)
     return _go_on(run, settings, progress or Silence())
 
@@ -115,30 +117,37 @@ def warm_start_only(
 
 
 def _start(settings: TrainSettings, progress: Progress) -> dict[str, Any]:
-    run = run_path(settings)
-    set_threads(settings, None)
-    data = read_data(settings)
-    policy = open_policy(settings, data, init_folder(settings))
-    check_golds(settings, data)
-    record = environment(policy, settings.model.revision, data.fingerprint)
+    with _reading():
+        run = run_path(settings)
+        set_threads(settings, None)
+        data = read_data(settings)
+        policy = open_policy(settings, data, init_folder(settings))
+        check_golds(settings, data)
+        record = environment(policy, settings.model.revision, data.fingerprint)
     create_run(
         run, {CONFIG: dump_settings(settings), ENVIRONMENT: json.dumps(record, indent=1) + "\n"}
     )
     progress.note(f"run {run}")
     with RunLock(run):
-        return _run(run, settings, data, None, progress)
+        try:
+            return _run(run, settings, data, None, progress)
+        except (ConfigError, DataError, PolicyError, ShapeError):
+            if not read_metrics(run):  # bad input that only the run could find; nothing is done
+                remove_tree(run)
+            raise
 
 
 def _go_on(run: Path, settings: TrainSettings, progress: Progress) -> dict[str, Any]:
-    recorded = json.loads((run / ENVIRONMENT).read_text())
+    recorded = _recorded(run)
     set_threads(settings, int(recorded["threads"]))
-    with RunLock(run):
+    with _writing(run), RunLock(run):
         checkpoint = newest_checkpoint(run, progress)
         last = checkpoint.step if checkpoint else -1
         if last >= settings.steps:
             progress.note(f"{run} is finished: {last} steps are done")
             return _finish(run, last, progress)
-        data = read_data(settings)
+        with _reading():
+            data = read_data(settings)
         if recorded["data"]["sha256"] != data.fingerprint["sha256"]:
             raise DataError(
                 f"{run}: the data of task {data.task.name} has changed since the run began; "
@@ -160,7 +169,7 @@ def _run(
 ) -> dict[str, Any]:
     """Everything after the door: warm start, parts, loop, report. The caller holds the lock."""
     stop = StopFlag()
-    with ExitStack() as stack:
+    with _writing(run), ExitStack() as stack:
         stack.enter_context(stop.listening(progress.note))
         source = checkpoint.folder if checkpoint else init_folder(settings)
         if source is None and settings.warmstart is not None:
@@ -174,6 +183,37 @@ def _run(
         loggers = [stack.enter_context(closing(x)) for x in open_loggers(run, settings)]
         Loop(run, bench, loggers, progress, stop).run()
         return _finish(run, bench.step, progress)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Where a user's paths are read: what the system says of them is bad input."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{str(error.filename)[:200]}: {error.strerror}") from error
+
+
+@contextmanager
+def _writing(run: Path) -> Iterator[None]:
+    """Where a run writes: what fails is not its settings' fault, and it is resumable."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{run}: writing failed: {error.strerror or error}; the last checkpoint is intact, go "
+            f"on with `brorl resume {run}`"
+        ) from error
+
+
+def _recorded(run: Path) -> dict[str, Any]:
+    """environment.json of a run. Raises DataError."""
+    try:
+        recorded: dict[str, Any] = json.loads((run / ENVIRONMENT).read_text())
+        int(recorded["threads"]), str(recorded["data"]["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{run / ENVIRONMENT}: not what a run records: {error!r:.200}") from error
+    return recorded
 
 
 def _finish(run: Path, steps: int, progress: Progress) -> dict[str, Any]:
@@ -206,8 +246,7 @@ def _warm(
 
 def _say_changes(run: Path, policy: Policy, progress: Progress) -> None:
     """Name what keeps the rest of the run from being bit-identical to an unstopped one."""
-    recorded = json.loads((run / ENVIRONMENT).read_text())
-    differing = changes(recorded, environment(policy, None, {}))
+    differing = changes(_recorded(run), environment(policy, None, {}))
     if differing:
         progress.note(
             "resumed on other ground, so not bit for bit as if never stopped: "

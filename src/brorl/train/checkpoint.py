@@ -7,12 +7,14 @@ kill left aside begins with a dot and is swept away on resume.
 import json
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 
 from brorl.errors import DataError, RunError
 from brorl.policy.load import save_policy
@@ -25,6 +27,7 @@ from brorl.verify.verdict import Kind, Verdict
 FORMAT = 1
 _MANIFEST, _STATE, _OPTIMIZER = "manifest.json", "trainer/state.json", "trainer/optimizer.pt"
 _REFERENCE, _CARRIED = "reference", "trainer/carried.json"
+_READ_BY_LOADERS = {".json", ".safetensors", ".bin", ".pt", ".model", ".jinja", ".py", ".txt"}
 _NAME = re.compile(r"step-(\d{6,})")
 
 
@@ -72,12 +75,16 @@ def save_checkpoint(
             remove_tree(folder)
         aside.rename(folder)
         sync_folder(folder.parent)
-    except OSError as error:
-        if aside.exists():
-            remove_tree(aside)
+    except (
+        OSError,
+        RuntimeError,
+        SafetensorError,
+    ) as error:  # each library its own
+        shutil.rmtree(aside, ignore_errors=True)
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0][:200]
         raise RunError(
-            f"checkpoint of step {step} could not be written to {folder}: "
-            f"{error.strerror or error}; earlier checkpoints are intact"
+            f"checkpoint of step {step} could not be written to {folder}: {reason}; earlier "
+            "checkpoints are intact"
         ) from error
     return folder
 
@@ -86,7 +93,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """Verify a checkpoint folder against its manifest.
 
     Raises:
-        DataError: no manifest (foreign or half), a file missing, added to or altered.
+        DataError: no manifest (foreign or half), a file missing or altered, or one added that
+            a loader would read.
     """
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
@@ -102,6 +110,10 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             raise DataError(f"{folder}: {name} is missing")
         if file_hash(path) != want:
             raise DataError(f"{folder}: {name} differs from what was saved (truncated or altered)")
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix in _READ_BY_LOADERS and name not in hashes and name != _MANIFEST:
+            raise DataError(f"{folder}: {name} was not saved with it; take it out")
     state = json.loads((folder / _STATE).read_text())
     return Checkpoint(folder, int(state["step"]), state)
 
@@ -155,6 +167,8 @@ def sweep_leftovers(run: Path) -> None:
     """Remove what interrupted writes left aside."""
     for left in (run / "checkpoints").glob(".*"):
         remove_tree(left)
+    for left in run.glob(".*.tmp"):
+        left.unlink()
 
 
 def _group_out(group: Group) -> dict[str, Any]:
@@ -179,6 +193,7 @@ def _sample_out(s: Sample) -> dict[str, Any]:
         "text": s.text,
         "verdict": [str(v.kind), v.score, v.extracted, v.reason],
         "raw": s.raw,
+        "rewarded": s.rewarded,
     }
 
 
@@ -197,7 +212,9 @@ def _group_in(row: Mapping[str, Any], problems: Mapping[str, Any]) -> Group:
         )
         kind, score, extracted, reason = s["verdict"]
         verdict = Verdict(Kind(kind), float(score), extracted, reason)
-        samples.append(Sample(int(s["index"]), completion, s["text"], verdict, float(s["raw"])))
+        sample = Sample(int(s["index"]), completion, s["text"], verdict, float(s["raw"]))
+        sample.rewarded = bool(s["rewarded"])
+        samples.append(sample)
     prompt = tuple(int(i) for i in row["prompt"])
     return Group(
         row["id"], problems[row["problem"]], prompt, int(row["seed"]), int(row["born"]), samples

@@ -99,24 +99,19 @@ class Loop:
 
         Raises:
             Interrupted: asked to stop; everything up to the last finished step is saved.
-            RunError: cannot go on; the last checkpoint is intact.
+            RunError, OSError: cannot go on; the last checkpoint is intact.
         """
         bench, s = self._bench, self._bench.settings
-        try:
-            if bench.step == 0:
-                self._first()
-            else:
-                self._saved = bench.step
-            self._progress.begin(bench.step, s.steps)
-            while bench.step < s.steps:
-                self._stop_if_asked()
-                self._one(bench.step + 1)
+        if bench.restored:
+            self._saved = bench.step
+            self._write_best()
+        else:
+            self._first()
+        self._progress.begin(bench.step, s.steps)
+        while bench.step < s.steps:
             self._stop_if_asked()
-        except OSError as error:
-            raise RunError(
-                f"{self._run}: writing failed: {error.strerror or error}; the last checkpoint is "
-                f"intact, go on with `brorl resume {self._run}`"
-            ) from error
+            self._one(bench.step + 1)
+        self._stop_if_asked()
 
     def _first(self) -> None:
         """Evaluate what training starts from, and save it."""
@@ -190,7 +185,7 @@ class Loop:
         one = result.pass_at_1
         if bench.best is None or one.value > bench.best[1]:
             bench.best = (step, one.value)
-            write_json(self._run / "best.json", {"step": step, "pass@1": one.value})
+            self._write_best()
         metrics = _eval_metrics(result)
         if counts:
             bench.reset_rule.saw_eval(one.value)
@@ -216,6 +211,14 @@ class Loop:
             return {}
         self._progress.note(describe(switch, widening.totals))
         return {f"width/switch_{name}": value for name, value in switch._asdict().items()}
+
+    def _write_best(self) -> None:
+        """best.json: the best evaluation so far; on resume one that came later is gone."""
+        path, best = self._run / "best.json", self._bench.best
+        if best is not None:
+            write_json(path, {"step": best[0], "pass@1": best[1]})
+        else:
+            path.unlink(missing_ok=True)
 
     def _evaluation(self, step: int, result: Heldout) -> Evaluation:
         """The held-out evaluation as a file that `brorl compare` reads."""

@@ -62,6 +62,7 @@ class Workbench:
         best: (step, pass@1) of the best held-out evaluation so far.
         totals: samples and seconds over the whole run, earlier sessions included.
         empty_steps: steps in a row without an update.
+        restored: from a checkpoint of this run, so that its start is on record.
     """
 
     settings: TrainSettings
@@ -74,6 +75,7 @@ class Workbench:
     step: int = 0
     best: tuple[int, float] | None = None
     empty_steps: int = 0
+    restored: bool = False
     totals: dict[str, float] = field(default_factory=dict)
 
     def lr(self, updates: int) -> float:
@@ -245,7 +247,7 @@ def _restore(bench: Workbench, checkpoint: Checkpoint) -> None:
     bench.reset_rule.best = float("-inf") if reset["best"] is None else float(reset["best"])
     bench.reset_rule.stale_evals = int(reset["stale_evals"])
     _restore_reference(bench, checkpoint, int(state["reference_step"] or 0))
-    bench.step = checkpoint.step
+    bench.step, bench.restored = checkpoint.step, True
     bench.best = (int(state["best"][0]), float(state["best"][1])) if state["best"] else None
     bench.empty_steps = int(state["empty_steps"])
     bench.totals = {str(k): float(v) for k, v in state["totals"].items()}

@@ -8,15 +8,19 @@ between seeds. The result is cached by content.
 import hashlib
 import json
 import os
+import pickle
 import platform
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch.nn import functional as F
 
-from brorl.errors import DataError
+import brorl
+from brorl.errors import DataError, RunError
 from brorl.policy.load import save_policy
 from brorl.policy.model import Policy
 from brorl.record.files import remove_tree, sync_folder, sync_tree
@@ -93,20 +97,31 @@ def cached_warm_start(
     Returns:
         The folder, and the pass rate reached where it was made now.
     """
-    folder = cache_root() / "warmstart" / _key(policy, problems, settings)
+    folder = cache_root() / "warmstart" / _key(policy, problems, verifier, settings)
     if (folder / "complete").is_file():
         return folder, None
-    rate = warm_start(policy, problems, verifier, settings, progress)
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    aside.mkdir(parents=True)
-    save_policy(policy, aside)
-    (aside / "complete").write_text(f"{rate}\n")
-    sync_tree(aside)
-    if folder.exists():  # another run of the same content was faster
-        remove_tree(aside)
-    else:
+    try:
+        shutil.rmtree(aside, ignore_errors=True)  # of a killed process that had this number
+        aside.mkdir(parents=True)  # before the work: a folder that cannot be written shows at once
+        rate = warm_start(policy, problems, verifier, settings, progress)
+        save_policy(policy, aside)
+        (aside / "complete").write_text(f"{rate}\n")
+        sync_tree(aside)
+        if (folder / "complete").is_file():  # another run of the same content was faster
+            return folder, rate
+        if folder.exists():  # not ours, or damaged
+            remove_tree(folder)
         aside.rename(folder)
         sync_folder(folder.parent)
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"the warm start cannot be kept in {folder.parent}: "
+            f"{getattr(error, 'strerror', None) or error}; set BRORL_CACHE to a folder that can "
+            "be written"
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
     return folder, rate
 
 
@@ -116,7 +131,9 @@ def cache_root() -> Path:
     return Path(named) if named else Path.home() / ".cache" / "brorl"
 
 
-def _key(policy: Policy, problems: Sequence[Problem], settings: TrainSettings) -> str:
+def _key(
+    policy: Policy, problems: Sequence[Problem], verifier: Verifier, settings: TrainSettings
+) -> str:
     """Hash of all that the result depends on, machine type and versions included."""
     s: WarmstartSettings | None = settings.warmstart
     content = {
@@ -125,8 +142,11 @@ def _key(policy: Policy, problems: Sequence[Problem], settings: TrainSettings) -
         "seed": settings.seed,
         "config": policy.model.config.to_json_string(),
         "vocabulary": sorted(policy.tokenizer.get_vocab().items()),
+        "verifier": hashlib.sha256(pickle.dumps(verifier, protocol=5)).hexdigest(),
+        "memory_budget": settings.rollout.memory_budget,
         "problems": [(p.id, p.prompt, p.worked, p.gold) for p in problems],
-        "versions": [torch.__version__, transformers.__version__, platform.machine()],
+        "versions": [brorl.__version__, torch.__version__, transformers.__version__],
+        "machine": [platform.machine(), str(torch.backends.cpu.get_cpu_capability())],
         "threads": torch.get_num_threads(),
         "device": str(policy.device),
     }
