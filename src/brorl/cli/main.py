@@ -11,7 +11,18 @@ import typer
 from typer.exceptions import TyperException
 
 from brorl import __version__
-from brorl.cli import compare, doctor, plan, report, rollouts, simulate, theory, verify, warmstart
+from brorl.cli import (
+    compare,
+    doctor,
+    plan,
+    report,
+    rollouts,
+    simulate,
+    tasks,
+    theory,
+    verify,
+    warmstart,
+)
 from brorl.cli import eval as eval_verb
 from brorl.cli import run as run_verbs
 
@@ -33,6 +44,7 @@ app.command("eval")(eval_verb.evaluate)
 app.command("compare")(compare.compare)
 app.command("simulate")(simulate.simulate)
 app.add_typer(theory.app, name="theory")
+app.add_typer(tasks.app, name="tasks")
 app.command("verify")(verify.verify)
 app.command("warmstart")(warmstart.warmstart)
 app.command("doctor")(doctor.doctor)
