@@ -247,6 +247,13 @@ def test_another_baseline_takes_the_place_of_the_mean():
     lengths = torch.ones(4, dtype=torch.int64)
     got = rpp(rewards, group, lengths, normalise="trajectory", baseline_P=baseline)
     assert got.tolist() == [1.5, -0.5, 0.0, 0.0]
+    # every reward below the baseline: -3/4 and -1/4 over the same 1/4
+    rewards[0] = 0.5
+    got = dr_grpo(rewards, group, baseline_P=torch.tensor([0.75, 0.5]))
+    assert got.tolist() == [-0.25, -0.75, 0.0, 0.0]
+    got = normalised(got, got != 0, lengths, normalise="trajectory")
+    assert got.tolist() == pytest.approx([-1.0, -3.0, 0.0, 0.0], rel=1e-15)
+    assert got.dtype == torch.float64
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "dr_grpo", "rloo"])

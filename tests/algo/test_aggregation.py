@@ -58,10 +58,11 @@ def test_a_constant_length_makes_it_dr_grpo():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_micro_batch_of_one_token(mode):
-    """Hand-computed: its share of a step of 4."""
+    """Hand-computed: its share of a step of 4, and of a step that is nothing else."""
     one = torch.tensor([True])
-    got = token_weights(one, one.long(), loss_agg_mode=mode, denominator=4, dtype=torch.float64)
-    assert got.tolist() == [0.25]
+    for n in (4, 1):
+        got = token_weights(one, one.long(), loss_agg_mode=mode, denominator=n, dtype=torch.float64)
+        assert got.tolist() == [1 / n]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -204,15 +204,18 @@ def test_counts_by_hand():
 
 
 def test_at_the_bounds_nothing_is_clipped():
-    """Hand-computed: ratios of exactly 2, 1/2 and e^20 with bounds there keep their gradient."""
-    log_ratio = torch.tensor([math.log(2), -math.log(2), 20.0], dtype=torch.float64)
+    """Hand-computed: ratios of 2, 1/2 and e^20 with bounds there keep their gradient.
+
+    The fourth, half a nat beyond the last, doesn't.
+    """
+    log_ratio = torch.tensor([math.log(2), -math.log(2), 20.0, 20.5], dtype=torch.float64)
     logp = log_ratio.clone().requires_grad_()
-    adv, one = torch.tensor([1.0, -1.0, -1.0]).double(), torch.ones(3).double()
+    adv, one = torch.tensor([1.0, -1.0, -1.0, -1.0]).double(), torch.ones(4).double()
     bounds = {"clip_ratio_low": 0.5, "clip_ratio_high": 1.0, "clip_ratio_c": None}
-    out = clipped_policy_loss(logp, torch.zeros(3).double(), adv, one, one > 0, **bounds)
+    out = clipped_policy_loss(logp, torch.zeros(4).double(), adv, one, one > 0, **bounds)
     out.loss.backward()
-    assert [int(x) for x in out[1:]] == [3, 0, 0, 0, 0]
-    assert logp.grad.tolist() == pytest.approx([-2.0, 0.5, math.exp(20)], rel=1e-12)
+    assert [int(x) for x in out[1:]] == [4, 0, 0, 0, 1]
+    assert logp.grad.tolist() == pytest.approx([-2.0, 0.5, math.exp(20), 0.0], rel=1e-12)
 
 
 def test_the_widest_bounds_are_allowed():

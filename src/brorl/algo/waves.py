@@ -60,7 +60,7 @@ def samples_to_add(right: int, drawn: int, *, waves: Sequence[int], stop_right: 
             f"need drawn in {[0, *waves]} and 0 <= right <= drawn, got {drawn}, {right}"
         )
     larger = [total for total in waves if total > drawn]
-    return larger[0] - drawn if larger and (drawn == 0 or right < stop_right) else 0
+    return larger[0] - drawn if larger and right < stop_right else 0
 
 
 def reach_chances(p: float, *, waves: Sequence[int], stop_right: int) -> list[float]:
