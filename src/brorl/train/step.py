@@ -114,6 +114,6 @@ def train_step(
         after_update=learner.updated,
     )
     if correction is not None:
-        report.mismatch, report.masked_share = correction
+        report.mismatch, report.mismatch_kept, report.masked_share = correction
     clock.lap("update")
     return StepResult(collected, report, width, clock.seconds)

@@ -142,9 +142,7 @@ def _pass_metrics(groups: Sequence[Group], widest: int) -> Metrics:
     whole = [g for g in groups if len(g.counting) == widest]
     if not whole:
         return {}
-    ks = [2**i for i in range(widest.bit_length()) if 2**i <= widest]
-    if ks[-1] != widest:
-        ks.append(widest)
+    ks = _ks(widest)
     curve = pass_at_k_curve([g.n_right for g in whole], [widest] * len(whole), ks)
     return {f"pass@k/{k}": float(v) for k, v in zip(ks, curve, strict=True)}
 
@@ -159,10 +157,15 @@ def _adaptive_pass_metrics(collected: Collected, stop_right: int) -> Metrics:
     before = torch.tensor([g.before(collected.totals) for g in whole])
     widest = collected.totals[-1]
     out: Metrics = {}
-    for k in (2**i for i in range(widest.bit_length()) if 2**i <= widest):
+    for k in _ks(widest):
         values = unbiased_pass_at_k(right, size, before, k=k, stop_right=stop_right)
         out[f"pass@k/{k}"] = float(values.mean())
     return out
+
+
+def _ks(widest: int) -> list[int]:
+    """1, 2, 4 ... and the width itself."""
+    return sorted({2**i for i in range(widest.bit_length())} | {widest})
 
 
 def _policy_metrics(report: UpdateReport, settings: TrainSettings) -> Metrics:
@@ -193,6 +196,9 @@ def _policy_metrics(report: UpdateReport, settings: TrainSettings) -> Metrics:
             "mismatch/ratio_max": found.ratio_max,
             "mismatch/ess": found.ess,
         }
+    if report.mismatch_kept is not None:  # figures after the removal alone look healthy
+        out["mismatch/kept_k3"] = report.mismatch_kept.k3
+        out["mismatch/kept_ratio_mean"] = report.mismatch_kept.ratio_mean
     if report.masked_share is not None:
         out["mismatch/masked_frac"] = report.masked_share
     return out

@@ -49,13 +49,15 @@ class UpdateReport:
     grad_norms: list[float] = field(default_factory=list)
     lr: float = 0.0
     mismatch: Mismatch | None = None
+    mismatch_kept: Mismatch | None = None
     masked_share: float | None = None
 
 
 class Correction(NamedTuple):
     """What the scoring pass found."""
 
-    mismatch: Mismatch | None
+    mismatch: Mismatch | None  # over every token
+    kept: Mismatch | None  # over the tokens that the correction leaves
     masked_share: float
 
 
@@ -83,13 +85,14 @@ def rescore(policy: Policy, rows: Sequence[Row], s: TrainSettings) -> Correction
     mask_M = torch.ones_like(old_M, dtype=torch.bool)
     found = mismatch(old_M, engine_M, mask_M)
     if s.tis.type == "none":
-        return Correction(found, 0.0)
+        return Correction(found, found, 0.0)
     weights = importance_weights(
         old_M, engine_M, mask_M, owner_M, tis_type=s.tis.type, cap=s.tis.cap, min=s.tis.min
     )
     for row, weight in zip(scored, weights.weight.split([r.length for r in scored]), strict=True):
         row.correction = weight.numpy()
-    return Correction(found, weights.masked / len(old_M))
+    kept = mismatch(old_M, engine_M, weights.kept)
+    return Correction(found, kept, weights.masked / len(old_M))
 
 
 def update(
