@@ -24,6 +24,14 @@ CONTRADICTIONS = {
         "begin with at least 2, got 1",
     ),
     "stop": ({"rollout": WAVES | {"stop_right": 5}}, "stop_right is 5, more than the first wave"),
+    "auto without evaluation": (
+        {"rollout": WAVES | {"waves": "auto"}, "eval_every": None},
+        "rollout.waves=auto watches held-out progress: set eval_every",
+    ),
+    "auto ladder": (
+        {"rollout": WAVES | {"waves": "auto", "auto": {"ladder": [8, 4]}}, "eval_every": 5},
+        r"rollout.auto.ladder are totals and must grow, got \[8, 4\]",
+    ),
     "rloo": ({"rollout": WAVES, "advantage": {"estimator": "rloo"}}, "rloo leaves one out"),
     "waves unfiltered": (
         {"rollout": WAVES, "dynamic_sampling": {"enable": False}},
