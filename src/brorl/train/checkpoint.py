@@ -100,11 +100,11 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         manifest = json.loads((folder / _MANIFEST).read_text())
         hashes = dict(manifest["sha256"])
         version = manifest["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{folder} is not a brorl checkpoint: no readable {_MANIFEST}") from error
     if version != FORMAT:
         raise DataError(f"{folder}: checkpoint format {version!r}, this version reads {FORMAT}")
-    for name, want in hashes.items():
+    for name, want in {_STATE: "", _OPTIMIZER: "", _CARRIED: "", **hashes}.items():
         path = folder / name
         if not path.is_file():
             raise DataError(f"{folder}: {name} is missing")
