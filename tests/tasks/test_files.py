@@ -16,6 +16,7 @@ from brorl.tasks.files import FileTask, plain
 from brorl.verify.exact import ExactMatch
 from brorl.verify.instruction import InstructionVerifier
 from brorl.verify.math import MathVerifier
+from brorl.verify.user import UserVerifier
 from brorl.verify.verdict import Kind
 
 SHARED = os.environ.get("BRORL_SHARED")
@@ -156,6 +157,13 @@ def test_instructions_need_no_answer_field(tmp_path):
             write(tmp_path / "t.jsonl", [good, bad]), verifier=InstructionVerifier("strict", "all")
         )
     assert [(p.gold, p.worked) for p in t.problems("train")] == [(None, None)]
+
+
+def test_a_verifier_that_writes_nothing_gives_no_worked_answers(tmp_path):
+    """A user's function judges but does not know how an answer should be written."""
+    t = task(write(tmp_path / "t.jsonl", rows(2)), verifier=UserVerifier("some.module:function"))
+    assert [p.worked for p in t.problems("train")] == [None, None]
+    assert t.problems("warmstart") == ()
 
 
 def test_a_hub_data_set_without_the_package(monkeypatch):

@@ -120,7 +120,7 @@ CASES = {
         "Text. That is all.",
         ["That is all. Or is it?"],
     ),
-    "startend:quotation": ({}, '"Quoted."', ["Not quoted.", '"Half.', '"', '""']),
+    "startend:quotation": ({}, '"Q"', ["Not quoted.", '"Half.', '"', '""']),
 }
 
 

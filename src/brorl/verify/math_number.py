@@ -19,7 +19,7 @@ _THOUSANDS = re.compile(r"([+-]?)\s*([0-9]{1,3}(?:,[0-9]{3})+)((?:\.[0-9]+)?)")
 _MIXED = re.compile(
     r"([+-]?)\s*([0-9]{1,40})\s*"
     r"(?:(?<=\s)([0-9]{1,40})\s*/\s*([0-9]{1,40})"
-    r"|\\frac\s*(?:\{\s*([0-9]{1,40})\s*\}|([0-9]))\s*(?:\{\s*([0-9]{1,40})\s*\}|([0-9])))"
+    r"|\\frac\s*\{\s*([0-9]{1,40})\s*\}\s*\{\s*([0-9]{1,40})\s*\})"
 )
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5}(?![0-9]))?)"
@@ -82,8 +82,8 @@ def terminates(value: Fraction) -> bool:
 def _mixed(match: re.Match[str]) -> Number | None:
     """Seven and a half: an integer and a proper fraction side by side."""
     whole = int(match[2])
-    upper = int(match[3] or match[5] or match[6])
-    lower = int(match[4] or match[7] or match[8])
+    upper = int(match[3] or match[5])
+    lower = int(match[4] or match[6])
     if not 0 < upper < lower:
         return None
     value = whole + Fraction(upper, lower)
