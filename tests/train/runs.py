@@ -1,0 +1,86 @@
+"""Runs of a second for the tests of runs: a rich recipe, ways to stop it, ways to compare."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from brorl.train import api
+from brorl.train.progress import Silence
+from brorl.train.telemetry import without_clock
+
+RICH = {
+    "dynamic_sampling": {"surplus": "carry", "oversample": 2.0},
+    "data": {"solved_weight": 0.5},
+    "kl_coef": 0.05,
+    "ref": {"reset_every": 2, "reset_optimizer": True},
+    "lr_warmup_updates": 3,
+    "rollout": {"keep_per_group": 6},
+}
+"""Everything that has a state: carried groups, solved prompts, a reference, resets, warm-up."""
+
+
+class Killed(BaseException):
+    """What a test raises where a process would die."""
+
+
+class Stopper(Silence):
+    """Does something at the given call of the progress, and keeps the notes."""
+
+    def __init__(self, place: str = "", number: int = 0, action: str = "kill") -> None:
+        self.place, self.number, self.action = place, number, action
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def begin(self, done: int, total: int) -> None:
+        self._at("begin", done)
+
+    def step(self, metrics: Any) -> None:
+        self._at("step", int(metrics["step"]))
+
+    def evaluated(self, step: int, result: Any) -> None:
+        self._at("evaluated", step)
+
+    def _at(self, place: str, number: int) -> None:
+        if (place, number) != (self.place, self.number):
+            return
+        if self.action == "kill":
+            raise Killed
+        os.kill(os.getpid(), getattr(signal, self.action))
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    """metrics.jsonl without the wall clock."""
+    text = (run / "metrics.jsonl").read_text().splitlines()
+    return [without_clock(json.loads(line)) for line in text]
+
+
+def same_end(a: Path, b: Path) -> None:
+    """Assert that two runs recorded the same numbers and ended with the same weights."""
+    assert lines(a) == lines(b)
+    x, y = (newest(run) for run in (a, b))
+    assert x.name == y.name
+    ours, theirs = (load_file(p / "model.safetensors") for p in (x, y))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[k], theirs[k]) for k in ours)
+
+
+def newest(run: Path) -> Path:
+    return max((run / "checkpoints").glob("step-*"))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+@pytest.fixture
+def no_report(monkeypatch):
+    """The page is another package's; these tests are about what lies under it."""
+    monkeypatch.setattr(api, "write_report", lambda run: run / "report.html")
