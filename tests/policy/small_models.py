@@ -24,6 +24,7 @@ ARCHITECTURES = {
     "qwen2, MHA, untied": ("qwen2", {"num_key_value_heads": 4, "tie_word_embeddings": False}),
     "gpt2, tied": ("gpt2", {}),
     "gpt2, untied": ("gpt2", {"tie_word_embeddings": False}),
+    "phi, a head with a bias": ("phi", {"tie_word_embeddings": False}),
     "gpt2, scaled by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
 }
 

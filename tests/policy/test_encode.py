@@ -42,11 +42,13 @@ def test_eos_that_a_tokenizer_appends_is_taken_off(bos):
     assert policy.encode("ab") == want
 
 
-@pytest.mark.parametrize("closes", [True, False])
-def test_eos_of_the_text_itself_stays(closes):
+@pytest.mark.parametrize("habits", [{}, {"closes": True}, {"bos": "<bos>"}])
+def test_eos_of_the_text_itself_stays(habits):
     """By hand: only what the tokenizer added is taken off; the user's own text is theirs."""
-    policy = policy_with(closes=closes)
-    assert policy.encode("ab<eos>") == (*ids("ab"), policy.tokenizer.eos_token_id)
+    policy = policy_with(**habits)
+    before = (policy.tokenizer.bos_token_id,) if "bos" in habits else ()
+    want = (*before, *ids("ab"), policy.tokenizer.eos_token_id)
+    assert policy.encode("ab<eos>") == want
 
 
 def test_chat_template_is_applied_exactly_once():

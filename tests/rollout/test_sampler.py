@@ -101,6 +101,14 @@ def test_top_p_by_hand():
         assert set(np.nonzero(frequencies(logits, sampling(top_p=top_p)))[0]) == tokens
 
 
+def test_top_p_is_a_share_of_what_top_k_left():
+    """p = 1/2, 1/4, ...: of the two likeliest the first holds 2/3, enough for top_p 0.6."""
+    logits = torch.tensor([0.5, 0.25, 0.125, 0.125]).log().tolist()
+    for top_p, tokens in ((0.6, {0}), (0.7, {0, 1})):
+        got = frequencies(logits, sampling(top_p=top_p, top_k=2))
+        assert set(np.nonzero(got)[0]) == tokens
+
+
 def test_tokens_without_probability_are_never_drawn():
     """Attack: zeros in front, in the middle and at the end, u at both ends of [0, 1)."""
     logits = [-math.inf, 0.0, -math.inf, 0.0, -200.0, -math.inf]
@@ -120,6 +128,14 @@ def test_the_last_u_finds_a_token(how):
         token, logp = draw(logits, torch.full((64,), u, dtype=torch.float64), how)
         assert int(token.max()) < 2960
         assert bool(torch.isfinite(logp).all())
+
+
+def test_rare_tokens_keep_their_share_beside_a_likely_one():
+    """Bound: 40 tokens of 1.5e-8 each come after one of nearly 1; a sum that is kept in float32,
+    whose steps near 1 are 6e-8, would give most of them nothing. Each is found by some u."""
+    logits = [0.0] + [-18.0] * 40
+    u = 1.0 - 40 * 1.52e-8 * np.linspace(1.2, 0.0, 4000, endpoint=False)
+    assert set(at(logits, u, sampling()).token_R.tolist()) == set(range(41))
 
 
 def test_rows_do_not_touch_each_other():

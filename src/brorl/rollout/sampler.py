@@ -36,10 +36,8 @@ def draw(logits_RV: Tensor, uniform_R: Tensor, sampling: Sampling) -> Drawn:
     else:
         logp_RV = (logits_RV / sampling.temperature).log_softmax(-1)
         cumulative_RV = _restricted(logp_RV.exp(), sampling).double().cumsum(-1)
-        total_R = cumulative_RV[:, -1]
-        # u * total may round up to total, beyond which there is no token.
-        below_R = torch.nextafter(total_R, torch.zeros_like(total_R))
-        target_R1 = torch.minimum(uniform_R * total_R, below_R)[:, None]
+        # u <= 1 - 2**-53, so that u * total rounds below total: a token is always found.
+        target_R1 = uniform_R[:, None] * cumulative_RV[:, -1:]
         token_R = torch.searchsorted(cumulative_RV, target_R1, right=True)[:, 0]
         token_R = token_R.clamp(max=logits_RV.shape[-1] - 1)  # beyond it only where logits are NaN
     return Drawn(token_R, logp_RV.gather(-1, token_R[:, None])[:, 0])
