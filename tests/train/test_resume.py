@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-from brorl.errors import ConfigError, DataError, Interrupted
+from brorl.errors import ConfigError, DataError, Interrupted, RunError
 from brorl.record.rundir import RunLock
 from brorl.train import api
 from brorl.train.checkpoint import checkpoint_path, checkpoint_steps
@@ -219,3 +219,31 @@ def test_waves_and_cuts_resume_alike(tmp_path):
     api.resume(tmp_path / "run")
     same_end(tmp_path / "whole", tmp_path / "run")
     assert all("mismatch/masked_frac" in m for m in lines(tmp_path / "run")[1:])
+
+
+def test_a_stall_is_counted_across_a_resume(tmp_path):
+    """A rate of 1e-12 moves no score: evaluations 1 and 2 are stale, so step 3 resets; 3 is the first
+    since, 4 and 5 are stale, so step 6 does. Killed between, with one stale evaluation saved."""
+    changes = {"kl_coef": 0.01, "ref": {"reset_on": ["stall"], "stall_evals": 2}, "lr": 1e-12,
+               "eval_every": 1, "save_every": 1, "steps": 6}  # fmt: skip
+    made = str(recipe(tmp_path, **changes))
+    api.train(made, {"run_dir": tmp_path / "whole"})
+    resets = [m["step"] for m in lines(tmp_path / "whole")[1:] if m["ref/reset"]]
+    assert resets == [3, 6]
+    with pytest.raises(Killed):
+        api.train(made, {"run_dir": tmp_path / "run"}, progress=Stopper("step", 5))
+    api.resume(tmp_path / "run")
+    same_end(tmp_path / "whole", tmp_path / "run")
+
+
+def test_steps_without_an_update_are_counted_across_a_resume(tmp_path):
+    """Nothing is ever right: the third empty step in a row ends the run, resumed or not."""
+    made = recipe(tmp_path, data={"verifier": "exact"}, save_every=1,
+                  dynamic_sampling={"max_gen_batches": 1, "max_empty_steps": 3})  # fmt: skip
+    text = (tmp_path / "rows.jsonl").read_text()
+    (tmp_path / "rows.jsonl").write_text(text.replace('"x"', '"a long gold"'))
+    with pytest.raises(Killed):
+        api.train(str(made), {"run_dir": tmp_path / "run"}, progress=Stopper("step", 2))
+    with pytest.raises(RunError, match="3 steps in a row found no group"):
+        api.resume(tmp_path / "run")
+    assert [m["step"] for m in lines(tmp_path / "run")] == [0, 1, 2]
