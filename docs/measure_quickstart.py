@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import matplotlib
+import torch
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
@@ -73,12 +74,15 @@ def draw(result: dict[str, object], path: Path) -> None:
 def main() -> None:
     """Measure, write, draw, and say whether each seed's intervals are apart."""
     settings = load_recipe("quickstart")
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         runs = [measure(seed, Path(folder)) for seed in SEEDS]
     result = {
         "command": "brorl train quickstart seed=S",
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load": [round(x, 1) for x in (load, *os.getloadavg()[:1])],
         "python": platform.python_version(),
         "width": settings.rollout.widest,
         "problems": settings.task["eval_size"],

@@ -294,7 +294,7 @@ class TrainSettings(Section):
     record: RecordSettings = RecordSettings()
     grading: GradingSettings = GradingSettings()
     run_dir: str | None = None
-    threads: Count | None = None  # torch threads; default: the cores of the machine
+    threads: Count | None = None  # of torch; default: OMP_NUM_THREADS, else the cores
 
     @property
     def samples_per_step(self) -> int:

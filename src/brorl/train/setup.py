@@ -1,6 +1,5 @@
 """Build what a run needs, cheapest checks first: settings, data, model, and only then a folder."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,8 +89,12 @@ class Workbench:
 
 
 def set_threads(settings: TrainSettings, recorded: int | None) -> None:
-    """Threads of torch: as set, else as the run began, else the machine's cores."""
-    torch.set_num_threads(settings.threads or recorded or os.cpu_count() or 1)
+    """Threads of torch: as set, else as the run began, else torch's own default.
+
+    That default is OMP_NUM_THREADS where it is set, else the cores.
+    """
+    if settings.threads or recorded:
+        torch.set_num_threads(settings.threads or recorded or 1)
 
 
 def read_data(settings: TrainSettings) -> Data:
