@@ -52,6 +52,13 @@ def test_by_hand():
     assert (got.by_runs, got.by_benchmark, got.by_task) == (None, None, None)
 
 
+def test_two_problems_are_enough_to_try():
+    """By hand: differences 0 and 1/2; one degree of freedom."""
+    a, b = (one(c, n=4, task="t") for c in ([1, 2], [1, 4]))
+    got = compare_arms(arm("a", a), arm("b", b), KNOBS)
+    assert (got.problems, got.headline.df) == (2, 1)
+
+
 def test_order_of_problems_does_not_matter_and_ids_do():
     """Identity: pairs are made by row id, whatever the order in the file."""
     a, b = one(counts(1)), one(counts(2))
@@ -272,5 +279,15 @@ def test_regimes_by_construction():
         "apart": "A falls, B rises",
         "still": "A shows no change, B shows no change",
     }
+    assert got[0].problems == 40
     assert got[0].b_over_a.low > 0
     assert got[0].change_b.value - got[0].change_a.value == pytest.approx(got[0].b_over_a.value)
+
+
+def test_regimes_of_small_tasks():
+    """A task of one problem has no interval and is left out; one of two is shown."""
+    rows = [problem("x", 1, task="single"), *(problem(f"y{i}", 2, task="pair") for i in (0, 1))]
+    same = evaluation({"own": suite(rows)})
+    (found,) = regimes(arm("s", same), arm("a", same), arm("b", same), KNOBS)
+    assert (found.task, found.problems) == ("pair", 2)
+    assert found.regime == "A shows no change, B shows no change"

@@ -117,6 +117,20 @@ def test_report_names_settings_and_every_suite():
     assert "0.4375" in text
 
 
+def test_a_table_says_its_level_and_unequal_n():
+    """By hand: 4 samples each, and 4 with one problem of 8; shares with three digits."""
+    e = evaluation(
+        {
+            "x": suite([problem("a", 1), problem("b", 1)]),
+            "y": suite([problem("a", 1), problem("b", 1, 8)]),
+        }
+    )
+    table = report(e, level=0.9).tables[0]
+    assert [row[2] for row in table.rows] == ["4", "4+"]
+    assert [row[8:10] for row in table.rows] == [("0.000", "0.000")] * 2
+    assert table.note.startswith("Brackets: 90 % intervals over problems")
+
+
 def test_lost_samples_are_said():
     lost = problem("a", 1).model_copy(update={"grader_errors": 3})
     page = report(evaluation({"own": suite([lost, problem("b", 1)])}), level=0.95)

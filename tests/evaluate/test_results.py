@@ -147,6 +147,12 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path):
         read_evaluation(tmp_path)
 
 
+def test_one_greedy_sample_is_fine(tmp_path):
+    greedy = evaluation({"own": suite([problem("a", 1, 1)])}, temperature=0.0, samples=1)
+    write_evaluation(greedy, tmp_path / "e.json")
+    assert read_evaluation(tmp_path / "e.json") == greedy
+
+
 def test_settings_that_differ_are_named_and_the_seed_may():
     a = small().protocol
     assert a.differences(a.model_copy(update={"seed": 9})) == []

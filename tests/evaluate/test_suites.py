@@ -133,8 +133,9 @@ def test_reference_programs_pass_the_tests_as_we_state_them():
     ]
     assert len(jobs) == 664
     assert failures(jobs) == []
-    broken = [{**job, "program": f"def {job['entry_point']}(*a, **k): return 'no'"} for job in jobs]
-    assert len(failures(broken)) == 664
+    some = jobs[::10]
+    broken = [{**job, "program": f"def {job['entry_point']}(*a, **k): return 'no'"} for job in some]
+    assert len(failures(broken)) == len(some) == 67
 
 
 def _lines(file):

@@ -91,12 +91,20 @@ def test_crossed_interval_covers(run_spread, problem_spread):
 
 
 def test_crossed_by_hand():
-    """a: means 0, 0.  b: rows (1, 3) and (3, 5), means 2 and 4, problems 2 and 4 apart.
-    V_problems = var(2, 4)/2 = 1; V_runs = var(2, 4)/2 + 0 = 1; df = 4 / (1/1 + 1/1) = 2."""
-    got = crossed_difference([[0, 0], [0, 0]], [[1, 3], [3, 5]], level=0.95)
-    assert got.test.difference.value == 3
-    assert got[1:] == pytest.approx((1.0, 1.0, np.sqrt(2)))
-    assert got.test.df == pytest.approx(2.0)
+    """a: two runs of zeros. b: three runs on two problems, (1, 3), (3, 5) and (5, 7): run means 2,
+    4, 6, problem means 3 and 5. V_problems = var(3, 5)/2 = 1; V_runs = var(2, 4, 6)/3 + 0 = 4/3;
+    df = (7/3)**2 / (1/1 + (4/3)**2/2) = (49/9) / (17/9)."""
+    got = crossed_difference([[0, 0], [0, 0]], [[1, 3], [3, 5], [5, 7]], level=0.95)
+    assert got.test.difference.value == 4
+    assert got[1:] == pytest.approx((1.0, np.sqrt(4 / 3), np.sqrt(7 / 3)))
+    assert got.test.df == pytest.approx(49 / 17)
+
+
+def test_nothing_varies_anywhere():
+    """A case: equal scores everywhere leave the point and the problems' degrees of freedom."""
+    got = crossed_difference([[1, 1, 1]] * 2, [[2, 2, 2]] * 3, level=0.95)
+    assert got.test.difference == (1, 1, 1)
+    assert got.test.df == 2
 
 
 def test_runs_that_agree_leave_the_problem_level_alone():

@@ -50,6 +50,7 @@ def test_self_similarity_by_hand():
     assert self_similarity(["", ""], n=1, most_pairs=9, seed=0) == 1.0
     assert self_similarity(["4", "5", "4"], n=3, most_pairs=9, seed=0) == pytest.approx(1 / 3)
     assert math.isnan(self_similarity(["alone"], n=1, most_pairs=9, seed=0))
+    assert self_similarity(["a", "a"], n=1, most_pairs=1, seed=0) == 1.0
 
 
 def test_sampled_pairs_estimate_all_pairs():

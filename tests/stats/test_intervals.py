@@ -68,6 +68,13 @@ def test_right_or_wrong_scores_give_wilson_with_students_quantile():
     assert mean_interval(x, level=0.95)[1:] == pytest.approx(roots, rel=1e-12)
 
 
+def test_equal_scores_by_hand():
+    """30 times 0.1, whose sum rounds: phi = 1/31, so 930 effective problems, t at 29 degrees."""
+    t2 = stats.t.ppf(0.975, 29) ** 2 / 930
+    roots = np.sort(np.roots([1 + t2, -(0.2 + t2), 0.01]))
+    assert mean_interval([0.1] * 30, level=0.95)[1:] == pytest.approx(roots, rel=1e-9)
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_a_perfect_score_still_has_width(value):
     got = mean_interval(np.full(30, value), level=0.95)
@@ -105,6 +112,7 @@ def test_strata_by_hand():
     half = stats.t.ppf(0.75, 0.26**2 / 0.0626) * np.sqrt(0.26) / 2
     assert got == pytest.approx((0.4, 0.4 - half, 0.4 + half))
     assert strata_interval([[0.5] * 3, [1.0] * 2], level=0.9) == (0.75, 0.75, 0.75)
+    assert strata_interval([[0, 1], [0, 1]], level=0.99)[1:] == (0.0, 1.0)  # cut to [0, 1]
 
 
 def test_strata_cover_the_mean_of_group_means():

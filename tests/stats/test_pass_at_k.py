@@ -33,7 +33,7 @@ def test_every_case_up_to_eight_samples(n):
         assert got.tolist() == pytest.approx(want, rel=1e-14, abs=0)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.data())
 def test_wide_groups_match_exact_fractions(data):
     """Oracle: integers of up to 15,000 digits. Relative error 2e-15, in both tails."""

@@ -66,7 +66,7 @@ def mean_interval(values_K: ArrayLike, *, level: float) -> Interval:
     k, m = x.size, float(x.mean())
     if k == 1:
         return Interval(m, 0.0, 1.0)
-    spread = float(np.square(x - m).sum())
+    spread = float(np.square(x - m).sum()) if np.ptp(x) > 0 else 0.0  # not rounding of equal ones
     binary = m * (1.0 - m)
     phi = 1.0 if spread == 0.0 and binary == 0.0 else (spread * k / (k - 1) / binary + 1) / (k + 1)
     low, high = _score_interval(m, k / min(phi, 1.0), _t_quantile(x, m, spread, level))
