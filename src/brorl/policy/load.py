@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -56,7 +57,7 @@ def load_policy(
         opened: Any = AutoModelForCausalLM.from_pretrained(
             found, dtype=DTYPES[dtype], output_loading_info=True, **common
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         raise PolicyError(f"model.path: cannot open {path!r} as a causal LM: {first}") from error
     model, loading = opened
