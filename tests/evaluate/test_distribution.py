@@ -138,6 +138,11 @@ def test_text_stats_count_texts_not_matches():
     assert (single.self_similarity, single.distinct_2) == (None, None)
 
 
+def test_overlap_is_of_three_words_in_a_row():
+    """By hand: {abc, bcd} and {abc, bce} share one of three."""
+    assert text_stats(["a b c d", "a b c e"], seed=0).self_similarity == pytest.approx(1 / 3)
+
+
 def test_texts_travel_with_the_problem():
     texts = text_stats(["wait 7", "8", "hm"], seed=0)
     rows = [

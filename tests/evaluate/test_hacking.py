@@ -80,6 +80,15 @@ def test_a_hole_in_the_proxy_is_found_sooner_by_more_samples():
     assert max(trues) > trues[0] > trues[-1]
 
 
+def test_groups_of_other_sizes():
+    """By hand: 2 of 4 and 2 of 8 right: n goes up to 4; picks are right in 1/2 and 1/4 at n = 1."""
+    groups = [(np.array([1.0, 1.0] + [0.0] * k),) * 2 for k in (2, 6)]
+    got = hacking(groups, **KNOBS)
+    assert [p.n for p in got.curve] == [1, 2, 4]
+    assert got.curve[0].true.value == pytest.approx(3 / 8)
+    assert got.samples == 12
+
+
 def test_refuses():
     with pytest.raises(ShapeError, match="at least one group"):
         hacking([], **KNOBS)
