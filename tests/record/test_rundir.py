@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from brorl.errors import ConfigError, DataError
+from brorl.errors import ConfigError, DataError, RunError
 from brorl.record.evals import cut_evals, eval_path, eval_steps
 from brorl.record.rundir import RunLock, create_run, free_name, require_run
 
@@ -138,7 +138,7 @@ def test_a_killed_holder_lets_go(tmp_path):
 
 
 def test_a_folder_without_room_for_a_lock_is_one_line(tmp_path):
-    with pytest.raises(ConfigError, match="lock cannot be opened"):
+    with pytest.raises(RunError, match="lock cannot be opened"):
         RunLock(tmp_path / "nothing").__enter__()
 
 

@@ -3,6 +3,10 @@
 import json
 import os
 import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from brorl.cli import main as cli
 from brorl.train import api
 from brorl.train.progress import Silence
 from brorl.train.telemetry import without_clock
@@ -84,3 +89,73 @@ def names(folder: Path) -> list[str]:
 def no_report(monkeypatch):
     """The page is another package's; these tests are about what lies under it."""
     monkeypatch.setattr(api, "write_report", lambda run: run / "report.html")
+
+
+def forked(call: Callable[[], object], log: Path, timeout_s: float = 120.0) -> int:
+    """Run a call in a forked process: its exit status, or minus the signal that ended it.
+
+    The child shares the imports, so it costs a fraction of a second; torch runs on one thread in
+    it, since threads do not survive a fork. What it prints goes to `log`.
+    """
+    pid = os.fork()
+    if pid == 0:
+        status = 99
+        try:
+            handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            torch.set_num_threads(1)
+            call()
+            status = 0
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    raise AssertionError(f"the child did not end in {timeout_s} s: {log.read_text()[-500:]}")
+
+
+def command(*arguments: Any) -> Callable[[], None]:
+    """`brorl` with arguments, to be run in a forked process."""
+
+    def call() -> None:
+        sys.argv = ["brorl", *map(str, arguments)]
+        cli.main()
+
+    return call
+
+
+class DyingAt:
+    """Counts the calls that make a write last (fsync, rename) and dies at the k-th, before or after.
+
+    Used in a forked process only: it replaces functions of `os` for good.
+    """
+
+    def __init__(self, k: int, *, after: bool) -> None:
+        self.k, self.after, self.calls = k, after, 0
+        for name in ("fsync", "rename", "replace"):
+            setattr(os, name, self._wrapped(getattr(os, name)))
+
+    def _wrapped(self, real: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            if self.calls == self.k and not self.after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = real(*args, **kwargs)
+            if self.calls == self.k:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return call

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from brorl.errors import ConfigError, DataError
+from brorl.errors import ConfigError, DataError, RunError
 from brorl.record.files import sync_folder, sync_tree
 
 CONFIG, ENVIRONMENT, LOCK = "config.yaml", "environment.json", "lock"
@@ -78,7 +78,7 @@ class RunLock:
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise ConfigError(f"{self._path} cannot be opened: {error.strerror}") from error
+            raise RunError(f"{self._path} cannot be opened: {error.strerror}") from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
