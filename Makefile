@@ -8,6 +8,9 @@ STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum |
 
 .PHONY: setup run check test test-slow docs measure-quickstart theory-figures bench clean
 
+# Tests start processes of their own; torch's threads would wait for each other on busy cores.
+test test-slow: export OMP_NUM_THREADS ?= 1
+
 setup: $(STAMP)
 
 $(STAMP):
