@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console as RichConsole
 from rich.progress import (
@@ -17,7 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from brorl.evaluate.heldout import Heldout
+if TYPE_CHECKING:
+    from brorl.evaluate.heldout import Heldout
 
 _HEAD = (
     f"{'step':>5} {'reward':>6} {'none':>5} {'some':>5} {'all':>5} {'pass':>5} {'entropy':>7} "
@@ -81,7 +82,7 @@ class Console:
         if self._task is not None:
             self._bar.update(self._task, completed=step)
 
-    def evaluated(self, step: int, result: Heldout) -> None:
+    def evaluated(self, step: int, result: "Heldout") -> None:
         one = result.pass_at_1
         widest = max(result.pass_at_k)
         self.note(
