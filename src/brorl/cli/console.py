@@ -30,7 +30,7 @@ class Console:
     """Implements brorl.train.progress.Progress."""
 
     def __init__(self) -> None:
-        self._rich = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+        self._rich = RichConsole(stderr=True, highlight=False, emoji=False, soft_wrap=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
