@@ -35,8 +35,8 @@ def quickstart_table() -> str:
     lines.append(
         f"\n{result['problems']} held-out problems, {result['samples']} samples each, 95 % "
         f"intervals over problems; seconds are of the whole command, warm start and start-up "
-        f"included, with {result['threads']} torch thread(s) on {result['cpus']} cores under a load of "
-        f"{result['load'][0]:g} to {result['load'][1]:g}."
+        f"included, with {result['threads']} torch thread(s) on {result['cpus']} cores under a "
+        f"load of {result['load'][0]:g} to {result['load'][1]:g}."
     )
     return "\n".join(lines) + "\n"
 
