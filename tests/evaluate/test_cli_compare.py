@@ -1,6 +1,8 @@
 """`brorl compare` as a user calls it: files in, JSON, tables and pages out, one line for a fault."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -175,3 +177,18 @@ def test_refuses(files, args, error, message):
 def test_help_has_an_example():
     """Policy."""
     assert "brorl compare evals/base evals/wide-1" in " ".join(call("--help").split())
+
+
+def test_comparing_needs_no_torch(files):
+    """Policy: two files on a laptop are compared in a second, figures included."""
+    code = (
+        "import sys, typer; from brorl.cli.compare import compare; app = typer.Typer();"
+        "app.command()(compare); app(standalone_mode=False);"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    args = ["base.json", "b1.json", "--html", "c.html"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "b1 scores higher than base" in done.stdout

@@ -14,7 +14,7 @@ def compare(
     arms: Annotated[
         list[str],
         typer.Argument(
-            metavar="A B [C]...",
+            metavar="EVALUATION",
             help="Evaluations: a file, the folder of `brorl eval`, or a run (its newest one). The "
             "first is the reference. Join several runs of one recipe with commas: one arm.",
         ),

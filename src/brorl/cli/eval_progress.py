@@ -22,7 +22,7 @@ class EvalProgress:
     """Implements brorl.evaluate.sample.Watcher."""
 
     def __init__(self) -> None:
-        self._rich = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+        self._rich = RichConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
         self._bar = Progress(
             TextColumn("sampling"),
             BarColumn(),
