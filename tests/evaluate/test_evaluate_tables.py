@@ -21,7 +21,16 @@ from brorl.evaluate.render import (
     to_text,
 )
 from brorl.evaluate.results import Votes
-from brorl.evaluate.tables import as_json, by_key, by_suite, curve_table, overall, report, summarise
+from brorl.evaluate.tables import (
+    as_json,
+    by_key,
+    by_suite,
+    curve_table,
+    means_table,
+    overall,
+    report,
+    summarise,
+)
 from brorl.stats.intervals import Interval, mean_interval, wilson
 
 from .evaluations import evaluation, problem, suite
@@ -90,6 +99,25 @@ def test_means_over_problems_tasks_categories_and_benchmarks_differ():
     )
 
 
+def test_each_suite_has_its_own_means():
+    """By hand: suite x alone is 0.625 over problems and over its tasks (1 and .25); y has one task
+    and no line of its own; all together as above."""
+    rows = dict(means_table(two_suites(), level=0.95).rows)
+    assert list(rows) == [
+        "x, mean over problems",
+        "x, mean over tasks",
+        "all, mean over problems",
+        "all, mean over tasks",
+        "all, mean over categories",
+        "all, mean over benchmarks",
+    ]
+    assert rows["x, mean over tasks"].startswith("0.6250 ")
+    assert rows["all, mean over tasks"].startswith("0.5000 ")
+    assert means_table(evaluation({"y": suite([problem("a", 1)])}), level=0.95) is None
+    means = as_json(two_suites(), level=0.95)["suites"]["x"]["means"]
+    assert means["mean over tasks"]["value"] == pytest.approx(0.625)
+
+
 def test_tasks_are_kept_apart_by_suite():
     names = [s.name for s in by_key(two_suites(), lambda p: p.task, level=0.95)]
     assert names == ["x/t0", "x/t1"]  # suite y has one task: nothing to tell apart
@@ -112,7 +140,7 @@ def test_report_names_settings_and_every_suite():
     text = page_text(report(two_suites(), level=0.95))
     assert "4 samples a problem, temperature 0.6, top-p 0.95" in text
     assert "without a chat template" in text
-    for title in ("Benchmarks", "Overall", "pass@k", "Tasks"):
+    for title in ("Benchmarks", "Means", "pass@k", "Tasks"):
         assert f"\n{title}\n" in text
     assert "0.4375" in text
 

@@ -105,24 +105,48 @@ def by_key(
 
 
 def overall(evaluation: Evaluation, *, level: float) -> dict[str, Interval]:
-    """The mean score in its four senses: over problems, tasks, categories and benchmarks.
+    """The mean score of all suites together, in its four senses; see `senses`."""
+    return senses(
+        [(s, p) for s, suite in evaluation.suites.items() for p in suite.problems], level=level
+    )
+
+
+def senses(problems: Sequence[tuple[str, ProblemResult]], *, level: float) -> dict[str, Interval]:
+    """The mean score over problems, tasks, categories and benchmarks, groups weighing equally.
 
     They differ: BroRL's own Reasoning Gym figure is a mean over tasks and not the mean of its
     category columns. A sense is left out where there is one group, or a group of one problem.
+
+    Args:
+        problems: each with the name of its suite; a task or category is one of its suite.
+        level: of the intervals.
     """
-    everything = [(s, p) for s, suite in evaluation.suites.items() for p in suite.problems]
-    senses = {"mean over problems": mean_interval([p.score for _, p in everything], level=level)}
+    found = {"mean over problems": mean_interval([p.score for _, p in problems], level=level)}
     for name, key in (
         ("mean over tasks", lambda s, p: (s, p.task)),
         ("mean over categories", lambda s, p: (s, p.category)),
         ("mean over benchmarks", lambda s, p: s),
     ):
         groups: dict[Any, list[float]] = {}
-        for suite, problem in everything:
+        for suite, problem in problems:
             groups.setdefault(key(suite, problem), []).append(problem.score)
         if len(groups) > 1 and min(len(scores) for scores in groups.values()) > 1:
-            senses[name] = strata_interval(list(groups.values()), level=level)
-    return senses
+            found[name] = strata_interval(list(groups.values()), level=level)
+    return found
+
+
+def means_table(evaluation: Evaluation, *, level: float) -> Table | None:
+    """Each suite with several tasks, and all suites together, in every sense that they have."""
+    rows = []
+    for name, suite in evaluation.suites.items():
+        found = senses([(name, p) for p in suite.problems], level=level)
+        if len(found) > 1:
+            rows += [(f"{name}, {sense}", cell(x)) for sense, x in found.items()]
+    if len(evaluation.suites) > 1:
+        rows += [
+            (f"all, {sense}", cell(x)) for sense, x in overall(evaluation, level=level).items()
+        ]
+    return Table("Means", ("", "avg@n"), tuple(rows)) if rows else None
 
 
 def as_json(evaluation: Evaluation, *, level: float) -> dict[str, Any]:
@@ -131,7 +155,18 @@ def as_json(evaluation: Evaluation, *, level: float) -> dict[str, Any]:
         "model": evaluation.model.source,
         "protocol": evaluation.protocol.model_dump(),
         "level": level,
-        "suites": {s.name: _json(s) for s in by_suite(evaluation, level=level)},
+        "suites": {
+            s.name: _json(s)
+            | {
+                "means": {
+                    sense: x._asdict()
+                    for sense, x in senses(
+                        [(s.name, p) for p in evaluation.suites[s.name].problems], level=level
+                    ).items()
+                }
+            }
+            for s in by_suite(evaluation, level=level)
+        },
         "tasks": {s.name: _json(s) for s in by_key(evaluation, lambda p: p.task, level=level)},
         "categories": {
             s.name: _json(s) for s in by_key(evaluation, lambda p: p.category, level=level)
@@ -209,11 +244,9 @@ def protocol_sentence(evaluation: Evaluation) -> str:
 def report(evaluation: Evaluation, *, level: float, figures: Iterable[str] = ()) -> Page:
     """The whole evaluation: benchmarks, overall, curves, categories and tasks."""
     suites = by_suite(evaluation, level=level)
-    senses = overall(evaluation, level=level)
     tables = [summary_table("Benchmarks", suites, level=level)]
-    if len(senses) > 1:
-        rows = tuple((name, cell(interval)) for name, interval in senses.items())
-        tables.append(Table("Overall", ("", "avg@n"), rows))
+    if means := means_table(evaluation, level=level):
+        tables.append(means)
     tables.append(curve_table(suites))
     for title, key in (("Categories", lambda p: p.category), ("Tasks", lambda p: p.task)):
         if groups := by_key(evaluation, key, level=level):
