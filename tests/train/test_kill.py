@@ -242,11 +242,11 @@ def test_a_signal_is_status_130_and_says_how_to_go_on(warm, tmp_path, number):
     while not (run / "metrics.jsonl").exists() or len(lines(run)) < 2:
         assert process.poll() is None
         time.sleep(0.01)
-    second = start(folder / "cache", "resume", run)  # while it runs: refused
-    status, _, err = finish(second)
-    if process.poll() is None:
-        assert (status, len(err.splitlines())) == (2, 1)
-        assert f"is in use by process {process.pid}" in err
+    process.send_signal(signal.SIGSTOP)  # holds the run, however slow the second one starts
+    status, _, err = finish(start(folder / "cache", "resume", run))
+    process.send_signal(signal.SIGCONT)
+    assert (status, len(err.splitlines())) == (2, 1)
+    assert f"is in use by process {process.pid}" in err
     process.send_signal(number)
     status, out, err = finish(process)
     assert (status, out) == (130, "")

@@ -140,6 +140,13 @@ def test_unbiased_baseline_reads_the_waves():
     assert advantages(groups) == [[0.0, 0.0, 1.0, 0.0]]
 
 
+def test_advantages_are_those_of_the_shaped_rewards():
+    """All right, 4 and 8 tokens of 8: the term gives 0 and -1, so +-1 after scaling; raw gave 0."""
+    s = settings(length_penalty={"enable": True, "max": 1.0, "min": -1.0})
+    groups = ready(groups_of([1.0, 1.0], lengths=[[4, 8]]), s, step=0)
+    assert advantages(groups) == [[pytest.approx(1.0), pytest.approx(-1.0)]]
+
+
 # Cutting
 
 

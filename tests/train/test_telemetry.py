@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+import torch
 from hypothesis import HealthCheck, assume, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -131,6 +132,61 @@ def test_answers_that_could_not_be_graded_are_counted_apart():
     assert m["pass@k/4"] == 0.0  # of the whole group alone
 
 
+def test_surplus_groups_count_as_found_and_carried_ones_as_stale():
+    """Two groups with spread, one wanted: the pass rate is 2 / 2; the other is used a step later."""
+    plans = {f"p{i}": [word([0]), word([1])] for i in range(4)}
+    parts = bench(by_problem(plans), problems=4, rollout={"n": 2}, prompts_per_step=1,
+                  dynamic_sampling={"surplus": "carry", "oversample": 2.0})  # fmt: skip
+    first, second = (
+        step_metrics(step, take(parts, step, lr=0.1), parts[2], step) for step in (1, 2)
+    )
+    assert (first["dynamic_sampling/pass_rate"], first["groups/kept"]) == (1.0, 1)
+    assert (first["samples/stale"], second["samples/stale"]) == (0, 2)
+    assert (second["samples/generated"], second["samples/kept"]) == (0, 2)
+    assert second["reward/mean"] is None
+
+
+def test_the_true_score_is_told_beside_the_rewarded_one():
+    """A source that pays what is wrong: p0 has 3 of 4 right, so 1/4 is paid."""
+
+    class Contrary:
+        name = "contrary"
+
+        def extra(self, problem):
+            return None
+
+        def score(self, problem, group_id, index, true, extra):
+            return 1.0 - true.score
+
+    words = [word([0]), word([0]), word([0]), word([1])]
+    parts = bench(cycle(*words))
+    parts[0].desk._reward = Contrary()
+    m = step_metrics(1, take(parts), parts[2], 1)
+    assert (m["reward/mean"], m["reward/true_mean"]) == (0.25, 0.75)
+    assert m["verdict/correct"] == 0.75
+
+
+def test_clipped_shares_and_loss_are_means_over_tokens_and_updates():
+    """Arms at 0.4, 0.23, 0.2, 0.17 against 1/4 sampled; one right answer [0], two wrong [1], [3].
+
+    A = 2/3, -1/3, -1/3; ratios 1.6 (cut at 1.28), 0.92, 0.68 (cut at 0.8), each 1 of 3 tokens.
+    With three mini-batches of one token each, and no step between: the mean of their losses.
+    """
+    parts = bench(cycle(word([0]), word([1]), word([3])), rollout={"n": 3}, num_minibatches=3)
+    with torch.no_grad():
+        parts[1].policy.logits_V.copy_(torch.tensor([0.4, 0.23, 0.2, 0.17]).log())
+    m = step_metrics(1, take(parts, lr=0.0), parts[2], 3)
+    assert m["policy/clipped_frac_high"] == pytest.approx(1 / 3)
+    assert m["policy/clipped_frac_low"] == pytest.approx(1 / 3)
+    want = -(1.28 * 2 / 3 - 0.92 / 3 - 0.8 / 3) / 3
+    assert m["policy/loss"] == pytest.approx(want, rel=1e-5)
+    two = bench(cycle(word([0]), word([1]), word([0]), word([0])), clip_ratio_high=0.2)
+    with torch.no_grad():
+        two[1].policy.logits_V.copy_(torch.tensor([0.4, 0.23, 0.2, 0.17]).log())
+    m = step_metrics(1, take(two, lr=0.0), two[2], 1)
+    assert (m["policy/clipped_frac_high"], m["policy/clipped_frac_low"]) == (0.75, 0.0)
+
+
 def test_waves_report_where_groups_ended():
     """p0 stops at 2, p1 finds one right in four, p2 none: unsolved at the widest."""
     plans = {
@@ -214,8 +270,6 @@ def test_no_step_gives_a_figure_that_is_not_finite(words, changes):
 
 def test_the_bandit_scores_what_it_is_asked():
     """Of the fake above: each token's own log-prob, rows unequal in length."""
-    import torch
-
     scored = Bandit().score(
         [(9,)], torch.tensor([0, 0]), torch.tensor([[0, 1, 2], [3, 0, 0]]), torch.tensor([3, 1]),
         temperature=1.0,
