@@ -146,7 +146,7 @@ def test_folders_that_cannot_be_written_are_one_line(short, tmp_path, no_report)
     (run / "checkpoints").chmod(0o555)
     line = said(command("resume", run, "steps=3"), 3)
     assert "checkpoint of step 2 could not be written" in line
-    assert line.endswith("Permission denied; earlier checkpoints are intact")
+    assert "Permission denied; earlier checkpoints are intact" in line
     (run / "checkpoints").chmod(0o755)
     (run / "lock").chmod(0o444)
     assert "lock cannot be opened: Permission denied" in said(command("resume", run), 3)
