@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: setup run check test test-slow docs measure-quickstart theory-figures bench clean
+.PHONY: setup run check test test-slow docs measure theory-figures bench clean
 
 # Tests start processes of their own; torch's threads would wait for each other on busy cores.
 test test-slow: export OMP_NUM_THREADS ?= 1
@@ -36,12 +36,13 @@ test: setup
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
-# Numbers in documents, from result files; `measure-quickstart` and `theory-figures` make those.
+# Numbers in documents, from result files; `measure` and `theory-figures` make those.
 docs: setup
 	for page in docs/render*.py; do $(BIN)/python $$page || exit 1; done
 
-measure-quickstart: setup
+measure: setup
 	$(BIN)/python docs/measure_quickstart.py
+	$(BIN)/python docs/measure_tests.py
 	$(BIN)/python docs/render.py
 
 theory-figures: setup

@@ -21,6 +21,7 @@ import torch
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
+from brorl.cli.summary import summary
 from brorl.record.metrics import read_metrics
 from brorl.train.recipe import load_recipe
 
@@ -47,8 +48,10 @@ def measure(seed: int, folder: Path) -> dict[str, object]:
         if "eval/pass@1" in row:
             points = {name: row[f"eval/{name}"] for name in ("pass@1", "pass@1_low", "pass@1_high")}
             curve.append({"step": row["step"], "generated": generated, **points})
+    wall_s = time.perf_counter() - start
+    printed = summary(run, result).replace(str(run), "runs/quickstart")
     result.pop("run")
-    return {"seed": seed, "wall_s": time.perf_counter() - start, **result, "curve": curve}
+    return {"seed": seed, "wall_s": wall_s, **result, "printed": printed, "curve": curve}
 
 
 def draw(result: dict[str, object], path: Path) -> None:

@@ -41,6 +41,19 @@ def quickstart_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def make_output() -> str:
+    """What the two commands print last, and their seconds."""
+    quickstart = json.loads((ROOT / "docs/results/quickstart.json").read_text())
+    tests = json.loads((ROOT / "docs/results/tests.json").read_text())
+    first = quickstart["runs"][0]
+    return (
+        f"```\n{first['printed']}\n```\n\n"
+        f"`make run` took {first['wall_s']:.0f} s after installation and prints the above; "
+        f"`make test` took {tests['seconds']} s and ends with `{tests['printed']}`: on "
+        f"{tests['cpus']} cores, which other work kept busy as well (load {tests['load']:g}).\n"
+    )
+
+
 def adaptive_weights() -> str:
     """w(p) and E[n] of the default waves, relative to the first wave's fixed width."""
     from brorl.algo.waves import expected_samples, prompt_weight
@@ -63,6 +76,7 @@ def adaptive_weights() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "quickstart": quickstart_table,
+    "make": make_output,
     "adaptive-weights": adaptive_weights,
 }
 

@@ -7,6 +7,7 @@ commands themselves are not changed.
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,10 +25,14 @@ FITS_TINY = ["rollout.max_new_tokens=12", "eval.max_new_tokens=12", "model.dtype
 
 
 def commands():
-    """Every `brorl ...` line in the README's code blocks, comments cut off."""
-    blocks = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith("brorl ")]
+    """Every `brorl ...` line in the README's code blocks, as the shell would split it."""
+    inside, found = False, []
+    for line in (ROOT / "README.md").read_text().splitlines():
+        if line.startswith("```"):
+            inside = not inside
+        elif inside and line.startswith("brorl "):
+            found.append(shlex.split(line, comments=True))
+    return found
 
 
 def run(words, cwd, env):
@@ -71,8 +76,7 @@ def test_readme_commands(tmp_path):
 
     lines = commands()
     assert len(lines) >= 8
-    for line in lines:
-        _, verb, *rest = line.split()
+    for _, verb, *rest in lines:
         extra = []
         if verb == "train":
             extra = SMALL[rest[0]] + (FITS_TINY if rest[0] != "quickstart" else [])

@@ -247,3 +247,31 @@ def test_steps_without_an_update_are_counted_across_a_resume(tmp_path):
     with pytest.raises(RunError, match="3 steps in a row found no group"):
         api.resume(tmp_path / "run")
     assert [m["step"] for m in lines(tmp_path / "run")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("old", "new"), [("lr: ", "lr: 0.5 #"), ("seed: ", "seed: 7 #")])
+def test_settings_changed_by_hand_are_refused_by_name(unbroken, tmp_path, old, new):
+    """Attack: config.yaml edited between two sessions; the numbers would change half way."""
+    break_at(unbroken, tmp_path / "run", "step", 4)
+    config = tmp_path / "run" / "config.yaml"
+    lines = config.read_text().splitlines()
+    changed = [new + line if line.startswith(old) else line for line in lines]
+    assert changed != lines
+    config.write_text("\n".join(changed))
+    with pytest.raises(ConfigError, match=rf"{old.strip(': ')} was .* at the start, is now"):
+        api.resume(tmp_path / "run")
+    config.write_text("\n".join(lines))
+    api.resume(tmp_path / "run")
+    same_end(unbroken[1], tmp_path / "run")
+
+
+def test_a_damaged_checkpoint_does_not_swallow_what_follows_it(unbroken, tmp_path):
+    """It is renamed, so that no sweep counts it among those to keep."""
+    run = tmp_path / "run"
+    break_at(unbroken, run, "step", 7)
+    damaged = newest(run)
+    (damaged / "model.safetensors").write_bytes(b"x")
+    api.resume(run)
+    same_end(unbroken[1], run)
+    assert (damaged.parent / f"damaged-{damaged.name}").is_dir()
+    assert checkpoint_steps(run)[-1] == 7

@@ -72,7 +72,10 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())
     words = sys.argv[1:] or ["--help"]
     try:
-        sys.exit(app(words, standalone_mode=False) or 0)
+        status = app(words, standalone_mode=False) or 0
+        if status == 130:  # Ctrl-C inside a verb: typer makes a status of it
+            raise KeyboardInterrupt
+        sys.exit(status)
     except TyperException as error:  # a word that the command line does not know
         verb = f"{words[0]} " if len(words) > 1 else ""
         _say(f"{error.format_message()} (see: brorl {verb}--help)")

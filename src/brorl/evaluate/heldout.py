@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brorl.errors import DataError
+from brorl.errors import DataError, VerifierError
 from brorl.evaluate.results import ProblemResult, problem_result
 from brorl.policy.model import Policy
 from brorl.rollout.engine import Engine, Request, Sampling, Stop
@@ -58,7 +58,8 @@ def evaluate_heldout(
         seed: of the evaluation.
 
     Raises:
-        DataError: no problem, or none that could be graded.
+        DataError: no problem.
+        VerifierError: none of them could be graded.
     """
     if not problems:
         raise DataError("an evaluation needs at least one held-out problem, got none")
@@ -76,6 +77,7 @@ def evaluate_heldout(
     engine.forget()
     results: list[ProblemResult] = []
     ungraded = 0
+    why = ""
     for problem, group in zip(problems, engine.sample(requests, sampling), strict=True):
         texts = policy.decode_all([c.tokens for c in group])
         tickets = pool.submit_many(
@@ -84,6 +86,7 @@ def evaluate_heldout(
         verdicts = pool.gather(tickets)
         if not any(v.counts for v in verdicts):
             ungraded += 1
+            why = why or verdicts[0].reason
             continue
         results.append(
             problem_result(
@@ -97,7 +100,7 @@ def evaluate_heldout(
         )
     engine.forget()
     if not results:
-        raise DataError(f"none of {len(problems)} held-out problems could be graded")
+        raise VerifierError(f"none of {len(problems)} held-out problems could be graded: {why}")
     return Heldout(results, passes(results), ungraded)
 
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from brorl.record.files import step_files, sweep_asides
+
 FOLDER = "eval"
 
 
@@ -12,7 +14,7 @@ def eval_path(run: Path, step: int) -> Path:
 
 def eval_steps(run: Path) -> list[int]:
     """Steps that were evaluated, ascending."""
-    return sorted(int(p.stem[5:]) for p in (run / FOLDER).glob("step-*.json"))
+    return step_files(run / FOLDER, "json")
 
 
 def cut_evals(run: Path, last_step: int) -> None:
@@ -20,5 +22,4 @@ def cut_evals(run: Path, last_step: int) -> None:
     for step in eval_steps(run):
         if step > last_step:
             eval_path(run, step).unlink()
-    for left in (run / FOLDER).glob(".*"):
-        left.unlink()
+    sweep_asides(run / FOLDER)

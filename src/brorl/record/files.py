@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,27 @@ def remove_tree(folder: Path) -> None:
     trash = folder.with_name(f".trash-{folder.name.lstrip('.')}-{os.getpid()}")
     folder.rename(trash)
     shutil.rmtree(trash)
+
+
+_ASIDE = re.compile(r"\..+\.\d+\.(tmp|partial)|\.trash-.+-\d+")
+
+
+def sweep_asides(folder: Path) -> None:
+    """Remove what interrupted writes left aside in a folder; every other name stays."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if _ASIDE.fullmatch(path.name) is None:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def step_files(folder: Path, ending: str) -> list[int]:
+    """Steps of the files step-000123.ENDING in a folder, ascending; other names are not ours."""
+    name = re.compile(rf"step-(\d{{6,}})\.{re.escape(ending)}")
+    found = (name.fullmatch(p.name) for p in folder.iterdir()) if folder.is_dir() else ()
+    return sorted(int(m.group(1)) for m in found if m)
 
 
 def file_hash(path: Path) -> str:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from brorl.errors import DataError
-from brorl.record.files import sync_folder
+from brorl.record.files import step_files, sweep_asides, sync_folder
 
 FOLDER = "rollouts"
 
@@ -121,7 +121,7 @@ def read_rollouts(run: Path, step: int, columns: Sequence[str] | None = None) ->
 
 def rollout_steps(run: Path) -> list[int]:
     """Steps that have rollouts, ascending."""
-    return sorted(int(p.stem[5:]) for p in (run / FOLDER).glob("step-*.parquet"))
+    return step_files(run / FOLDER, "parquet")
 
 
 def cut_rollouts(run: Path, last_step: int) -> None:
@@ -129,8 +129,7 @@ def cut_rollouts(run: Path, last_step: int) -> None:
     for step in rollout_steps(run):
         if step > last_step:
             rollout_path(run, step).unlink()
-    for left in (run / FOLDER).glob(".*.tmp"):
-        left.unlink()
+    sweep_asides(run / FOLDER)
 
 
 def _array(field: Any, values: Sequence[Any]) -> Any:

@@ -54,11 +54,21 @@ def _text(path: Path) -> str:
         raise DataError(f"{path}: need UTF-8 text: {error}") from error
 
 
+def _whole_text(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """The row itself, if all its texts are: JSON escapes can spell half of a surrogate pair."""
+    try:
+        json.dumps(values, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: need whole Unicode text, got half a surrogate") from error
+    return values
+
+
 def _json_lines(path: Path) -> Iterator[TableRow]:
     # Split at newlines only: str.splitlines() also splits at characters that JSON strings may hold.
     for number, line in enumerate(_text(path).split("\n"), start=1):
         if line.strip():
-            yield TableRow(f"{path}:{number}", _object(line, f"{path}:{number}"))
+            where = f"{path}:{number}"
+            yield TableRow(where, _whole_text(_object(line, where), where))
 
 
 def _object(text: str, where: str) -> dict[str, Any]:
@@ -81,7 +91,7 @@ def _json(path: Path) -> Iterator[TableRow]:
     for number, value in enumerate(values, start=1):
         if not isinstance(value, dict):
             raise DataError(f"{path}:{number}: need a JSON object, got {type(value).__name__}")
-        yield TableRow(f"{path}:{number}", value)
+        yield TableRow(f"{path}:{number}", _whole_text(value, f"{path}:{number}"))
 
 
 def _parquet(path: Path) -> Iterator[TableRow]:

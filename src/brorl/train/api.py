@@ -21,13 +21,21 @@ from brorl.train.checkpoint import (
     checkpoint_path,
     checkpoint_steps,
     open_checkpoint,
+    set_damaged_aside,
     sweep_leftovers,
 )
 from brorl.train.environment import changes, environment
 from brorl.train.loggers import open_loggers
 from brorl.train.loop import Loop, StopFlag
 from brorl.train.progress import Progress, Silence
-from brorl.train.recipe import Overrides, dump_settings, load_recipe, load_settings, override_pairs
+from brorl.train.recipe import (
+    Overrides,
+    dump_settings,
+    load_recipe,
+    load_settings,
+    override_pairs,
+    plain_settings,
+)
 from brorl.train.reward_source import reward_source
 from brorl.train.settings import TrainSettings
 from brorl.train.setup import (
@@ -124,6 +132,7 @@ def _start(settings: TrainSettings, progress: Progress) -> dict[str, Any]:
         policy = open_policy(settings, data, init_folder(settings))
         check_golds(settings, data)
         record = environment(policy, settings.model.revision, data.fingerprint)
+        record["settings"] = plain_settings(settings)
     create_run(
         run, {CONFIG: dump_settings(settings), ENVIRONMENT: json.dumps(record, indent=1) + "\n"}
     )
@@ -139,6 +148,7 @@ def _start(settings: TrainSettings, progress: Progress) -> dict[str, Any]:
 
 def _go_on(run: Path, settings: TrainSettings, progress: Progress) -> dict[str, Any]:
     recorded = _recorded(run)
+    _same_settings(run, settings, recorded.get("settings"))
     set_threads(settings, int(recorded["threads"]))
     with _writing(run), RunLock(run):
         checkpoint = newest_checkpoint(run, progress)
@@ -216,6 +226,19 @@ def _recorded(run: Path) -> dict[str, Any]:
     return recorded
 
 
+def _same_settings(run: Path, settings: TrainSettings, began_with: object) -> None:
+    """Refuse a config.yaml that was changed by hand where a change would change the numbers."""
+    now = plain_settings(settings)
+    if not isinstance(began_with, dict):
+        raise DataError(f"{run / ENVIRONMENT}: it records no settings")
+    for name in sorted({*now, *began_with} - set(MAY_CHANGE)):
+        if now.get(name) != began_with.get(name):
+            raise ConfigError(
+                f"{run / CONFIG}: {name} was {began_with.get(name)!r:.80} at the start, is now "
+                f"{now.get(name)!r:.80}; put it back, or begin a run with init.from={run}"
+            )
+
+
 def _finish(run: Path, steps: int, progress: Progress) -> dict[str, Any]:
     try:
         progress.note(f"report {write_report(run)}")
@@ -285,15 +308,18 @@ def grader_pool(settings: TrainSettings, data: Data) -> GraderPool:
 
 
 def newest_checkpoint(run: Path, progress: Progress) -> Checkpoint | None:
-    """The newest checkpoint that verifies; a damaged one is named and passed over."""
-    steps = checkpoint_steps(run)
-    damaged = []
-    for step in reversed(steps):
+    """The newest checkpoint that verifies; damaged ones are named and, then, renamed."""
+    damaged: list[int] = []
+    for step in reversed(checkpoint_steps(run)):
         try:
-            return open_checkpoint(checkpoint_path(run, step))
+            found = open_checkpoint(checkpoint_path(run, step))
         except DataError as error:
             damaged.append(step)
             progress.note(f"passing over a damaged checkpoint: {error}")
+            continue
+        for bad in damaged:
+            progress.note(f"it lies in {set_damaged_aside(run, bad)} from here on")
+        return found
     if damaged:
         raise DataError(f"{run}: none of its checkpoints ({damaged}) can be read")
     return None

@@ -19,7 +19,14 @@ from safetensors import SafetensorError
 from brorl.errors import DataError, RunError
 from brorl.policy.load import save_policy
 from brorl.policy.model import Policy
-from brorl.record.files import file_hash, remove_tree, sync_folder, sync_tree, write_json
+from brorl.record.files import (
+    file_hash,
+    remove_tree,
+    sweep_asides,
+    sync_folder,
+    sync_tree,
+    write_json,
+)
 from brorl.rollout.engine import Completion, Stop
 from brorl.train.groups import Group, Sample
 from brorl.verify.verdict import Kind, Verdict
@@ -82,9 +89,11 @@ def save_checkpoint(
     ) as error:  # each library its own
         shutil.rmtree(aside, ignore_errors=True)
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0][:200]
+        if shutil.disk_usage(run).free < 1 << 16:  # torch and safetensors say it in words of theirs
+            reason = "no space left on device"
         raise RunError(
             f"checkpoint of step {step} could not be written to {folder}: {reason}; earlier "
-            "checkpoints are intact"
+            f"checkpoints are intact, go on with `brorl resume {run}`"
         ) from error
     return folder
 
@@ -155,6 +164,15 @@ def find_checkpoint(path: Path) -> Path:
     return checkpoint_path(path, steps[-1])
 
 
+def set_damaged_aside(run: Path, step: int) -> Path:
+    """Rename a checkpoint that cannot be read, so that no count of checkpoints includes it."""
+    folder = checkpoint_path(run, step)
+    aside = folder.with_name(f"damaged-{folder.name}")
+    if aside.exists():
+        remove_tree(aside)
+    return folder.rename(aside)
+
+
 def sweep(run: Path, keep: int, best: int | None) -> None:
     """Remove all but the newest `keep` checkpoints and the best one."""
     steps = checkpoint_steps(run)
@@ -165,10 +183,8 @@ def sweep(run: Path, keep: int, best: int | None) -> None:
 
 def sweep_leftovers(run: Path) -> None:
     """Remove what interrupted writes left aside."""
-    for left in (run / "checkpoints").glob(".*"):
-        remove_tree(left)
-    for left in run.glob(".*.tmp"):
-        left.unlink()
+    sweep_asides(run / "checkpoints")
+    sweep_asides(run)
 
 
 def _group_out(group: Group) -> dict[str, Any]:

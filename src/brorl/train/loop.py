@@ -275,7 +275,14 @@ class Loop:
                 f"{counts.dropped_right} all right, {counts.dropped_flat} equal in part credit"
             )
         if not result.report.updates:
-            self._progress.note(f"step {step}: no group with spread, no update")
+            counts = result.collected.counts
+            hint = ""
+            if counts.groups == counts.solved_none:
+                hint = (
+                    "; no answer was right: look at some with `brorl rollouts`, at the prompt's "
+                    "format, the verifier and rollout.max_new_tokens"
+                )
+            self._progress.note(f"step {step}: no group with spread, no update{hint}")
 
     def _emit(self, metrics: dict[str, Any]) -> None:
         append_metrics(self._run, metrics)

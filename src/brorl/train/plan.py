@@ -5,6 +5,7 @@ an estimate of what the trainer adds above the imports; docs/planning.md compare
 """
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
@@ -16,6 +17,12 @@ from brorl.train.settings import ShapeSettings, TrainSettings
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 LOGPROB_CHUNKS = 4 * 4 * (1 << 22)
 """Four float32 copies of a log-prob chunk (policy.token_logprobs), bytes."""
+_LOWER = {
+    "kv_cache": "rollout.memory_budget",
+    "sampling": "rollout.memory_budget",
+    "activations": "micro_batch_tokens or rollout.max_new_tokens",
+    "rollouts": "prompts_per_step or rollout.max_new_tokens",
+}
 FEW_PROMPTS = 32
 """Below this many prompts a step the sqrt rule hurt in this project's trials (docs/log.md)."""
 
@@ -216,6 +223,14 @@ def _disk(s: TrainSettings, samples: int, prompt_tokens: int) -> int:
 
 def _warnings(s: TrainSettings, memory: dict[str, int]) -> list[str]:
     found = []
+    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if memory["total"] > here:
+        largest = max((k for k in memory if k != "total"), key=lambda k: memory[k])
+        found.append(
+            f"{memory['total'] / 2**30:,.0f} GiB do not fit this machine's {here / 2**30:,.0f}; "
+            f"the largest part is {largest}: lower "
+            f"{_LOWER.get(largest, 'rollout.max_new_tokens or the model')}"
+        )
     if s.lr_scaling == "sqrt" and s.prompts_per_step < FEW_PROMPTS:
         found.append(
             f"prompts_per_step={s.prompts_per_step} with lr_scaling=sqrt: below {FEW_PROMPTS} "

@@ -107,9 +107,15 @@ def settings_from(values: Mapping[str, Any], where: str) -> TrainSettings:
         raise ConfigError(f"{where}: {_one_line(error)}") from error
 
 
+def plain_settings(settings: TrainSettings) -> dict[str, Any]:
+    """Every setting as plain JSON values, defaults included."""
+    plain: dict[str, Any] = json.loads(settings.model_dump_json(by_alias=True))
+    return plain
+
+
 def dump_settings(settings: TrainSettings) -> str:
     """YAML with everything resolved; `settings_from` of it gives equal settings."""
-    plain = json.loads(settings.model_dump_json(by_alias=True))
+    plain = plain_settings(settings)
     if settings.lr_scaling == "none":
         plain.pop("lr_base_samples")
     if plain["init"]["from"] is None:
@@ -150,7 +156,7 @@ def _find(recipe: str) -> tuple[bytes, str, Path | None]:
         path = importlib.resources.files("brorl.recipes") / f"{recipe}.yaml"
         return path.read_bytes(), recipe, None
     near = difflib.get_close_matches(recipe[:80], shipped(), n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = f"; did you mean {near[0]}?" if near else "."
     known = f"{hint} Shipped: {', '.join(shipped())}; or give a .yaml file"
     if not _is_path(recipe):
         raise ConfigError(f"no recipe {shown(recipe)}{known}")
@@ -176,6 +182,9 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         old = out.get(key)
         both = isinstance(old, dict) and isinstance(value, dict)
         out[key] = _merged(old, value) if both and old is not None else value
+    for width, other in (("n", "waves"), ("waves", "n")):  # they exclude each other: the new one
+        if above.get(width) is not None and other not in above:
+            out.pop(other, None)
     return out
 
 

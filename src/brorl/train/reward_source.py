@@ -58,7 +58,13 @@ def _labels(
     """Each problem's most frequent answer among `samples` of the starting policy."""
     path = run / LABELS
     if path.is_file():
-        return {str(k): str(v) for k, v in json.loads(path.read_text()).items()}
+        try:
+            found = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: not readable as labels: {error}") from error
+        if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+            raise DataError(f"{path}: needs one label, a text, for each problem id")
+        return found
     if not begins:
         raise DataError(f"{path} is gone: the labels of the starting policy cannot be made again")
     r = settings.rollout

@@ -134,16 +134,16 @@ def open_policy(settings: TrainSettings, data: Data, checkpoint: Path | None) ->
     device = device_of(settings)
     if checkpoint is not None:
         policy = load_policy(
-            str(checkpoint), revision=None, dtype=m.dtype, device=device, trained_length=limit + 1
+            str(checkpoint), revision=None, dtype=m.dtype, device=device, trained_length=1
         )
     elif m.path is not None:
         policy = load_policy(
-            m.path, revision=m.revision, dtype=m.dtype, device=device, trained_length=limit + 1
+            m.path, revision=m.revision, dtype=m.dtype, device=device, trained_length=1
         )
     elif m.shape is not None:
         shape = TinyShape(**m.shape.model_dump(exclude={"vocabulary"}))
         seed = derive_seed(settings.seed, "model")
-        policy = tiny_policy(shape, seed=seed, device=device, trained_length=limit + 1)
+        policy = tiny_policy(shape, seed=seed, device=device, trained_length=1)
         if m.shape.vocabulary != policy.vocabulary:
             raise ConfigError(
                 f"model.shape.vocabulary is {m.shape.vocabulary}, the character tokenizer of a "
@@ -156,14 +156,25 @@ def open_policy(settings: TrainSettings, data: Data, checkpoint: Path | None) ->
 
 
 def _check_prompts(policy: Policy, data: Data, limit: int, settings: TrainSettings) -> None:
-    """Refuse prompts that are too long, or hold what the tokenizer cannot spell."""
-    eval_limit = settings.eval.max_new_tokens or limit
-    for problems, new_tokens in ((data.train, limit), (data.heldout, eval_limit)):
+    """Refuse prompts that leave no room for an answer, naming the setting that would make it."""
+    own = settings.eval.max_new_tokens
+    for split, problems, new_tokens, key in (
+        ("training", data.train, limit, "rollout.max_new_tokens"),
+        (
+            "held-out",
+            data.heldout,
+            own or limit,
+            "eval.max_new_tokens" if own else "rollout.max_new_tokens",
+        ),
+    ):
         for problem in problems:
             try:
                 check_length(policy, len(policy.encode(problem.prompt)) + new_tokens)
             except PolicyError as error:
-                raise DataError(f"problem {problem.id}: {error}") from error
+                raise DataError(
+                    f"{split} problem {problem.id}: {error}; lower {key} ({new_tokens}), or "
+                    "shorten the prompt"
+                ) from error
 
 
 def assemble(
@@ -232,7 +243,10 @@ def init_folder(settings: TrainSettings) -> Path | None:
     """The checkpoint that init.from names, verified; None where it names none."""
     if settings.init.from_ is None:
         return None
-    return open_checkpoint(find_checkpoint(Path(settings.init.from_))).folder
+    found = open_checkpoint(find_checkpoint(Path(settings.init.from_)))
+    if "reference" in settings.init.restore and found.reference is None:
+        raise ConfigError(f"init.restore names reference, but {found.folder} holds none")
+    return found.folder
 
 
 def _restore(bench: Workbench, checkpoint: Checkpoint) -> None:
