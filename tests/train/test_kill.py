@@ -159,7 +159,7 @@ BRORL = [str(Path(sys.executable).with_name("brorl"))]
 WARM = [
     "quickstart", "threads=1", "seed=4", "logger=[]",
     "task.config={min_word_len: 3, max_word_len: 4}", "task.train_size=24", "task.eval_size=16",
-    "task.warmstart_size=500", "warmstart.steps=300", "warmstart.until=0.2",
+    "task.warmstart_size=500", "warmstart.steps=300", "warmstart.until=0.1",
     "warmstart.batch_size=64", "warmstart.lr=1e-2", "warmstart.warmup_steps=5",
     "model.shape.hidden=32", "model.shape.heads=2", "model.shape.kv_heads=2", "model.shape.mlp=64",
     "rollout.n=16", "rollout.max_new_tokens=6", "prompts_per_step=4", "steps=9", "save_every=3",
