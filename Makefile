@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: setup run check test test-slow docs measure theory-figures bench clean
+.PHONY: setup run check test test-slow docs measure theory-figures evaluation-figures statistics-tables bench clean
 
 # Tests start processes of their own; torch's threads would wait for each other on busy cores.
 test test-slow: export OMP_NUM_THREADS ?= 1
@@ -47,6 +47,12 @@ measure: setup
 
 theory-figures: setup
 	$(BIN)/python docs/render_theory.py --measure
+
+evaluation-figures: setup
+	$(BIN)/python docs/render_evaluation.py --measure
+
+statistics-tables: setup
+	$(BIN)/python docs/render_statistics.py --measure
 
 bench: setup
 	$(BIN)/python benchmarks/simulator.py
