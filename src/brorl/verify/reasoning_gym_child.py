@@ -44,6 +44,23 @@ def _end(child: "subprocess.Popen[str]") -> None:
     child.stdout.close()
 
 
+def _ask(request: str) -> str:
+    """One line of answer; nothing, and no child any more, where it has ended."""
+    child = _child()
+    assert child.stdin is not None
+    assert child.stdout is not None
+    line = ""
+    with contextlib.suppress(OSError):
+        child.stdin.write(request)
+        child.stdin.flush()
+        line = child.stdout.readline()
+    if not line:
+        _child.cache_clear()
+        atexit.unregister(_end)  # of every child so far: the others are ended already
+        _end(child)
+    return line
+
+
 def item_with_fixed_hashes(name: str, config: str, seed: int, index: int) -> dict[str, Any]:
     """One item, its metadata in JSON types.
 
@@ -51,20 +68,12 @@ def item_with_fixed_hashes(name: str, config: str, seed: int, index: int) -> dic
         IndexError: the generator has no such item.
         VerifierError: the child failed.
     """
+    request = json.dumps([name, config, seed, index]) + "\n"
     with _LOCK:
-        child = _child()
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            child.stdin.write(json.dumps([name, config, seed, index]) + "\n")
-            child.stdin.flush()
-            line = child.stdout.readline()
-        except OSError as error:
-            _child.cache_clear()
-            raise VerifierError(f"reasoning_gym {name}: the generating process is gone") from error
-        if not line:
-            _child.cache_clear()
-            raise VerifierError(f"reasoning_gym {name}: the generating process ended")
+        # A child that somebody killed is replaced once: all it needs is in the request.
+        line = _ask(request) or _ask(request)
+    if not line:
+        raise VerifierError(f"reasoning_gym {name}: the generating process ended, twice")
     answer = json.loads(line)
     if "error" in answer:
         raise IndexError(answer["error"])
