@@ -7,7 +7,6 @@ Left out: the sampled texts (they stand beside it, a line each), and any figure.
 """
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from brorl.errors import DataError
+from brorl.record.files import write_atomic
 from brorl.verify.verdict import Kind, Verdict
 
 FORMAT: Literal["brorl-evaluation"] = "brorl-evaluation"
@@ -249,15 +249,7 @@ def problem_result(
 def write_evaluation(evaluation: Evaluation, path: Path) -> None:
     """Write the file complete or not at all: aside first, then renamed over the old one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(evaluation.model_dump_json() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    write_atomic(path, evaluation.model_dump_json() + "\n")
 
 
 def read_evaluation(path: Path) -> Evaluation:

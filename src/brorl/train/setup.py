@@ -296,6 +296,4 @@ def _begin_from(bench: Workbench, settings: TrainSettings) -> None:
         for group in bench.learner.optimizer.param_groups:  # moments are old, settings are new
             group.update(betas=(o.beta1, o.beta2), eps=o.eps, weight_decay=o.weight_decay)
     if "reference" in settings.init.restore:
-        if bench.learner.reference is None:
-            raise ConfigError("init.restore names reference, but kl_coef is 0: there is none")
         _restore_reference(bench, checkpoint, 0)
