@@ -19,7 +19,6 @@ ELSEWHERE = {
     "groups/widest": "rollout.waves",
     "groups/unsolved_at_max": "rollout.waves",
     "memory/device_peak": "CUDA",
-    "memory/kv_cache": "an engine that counts its cache",
     "samples/kept_share": "derived by the report",
 }
 """Names that a plain run on the CPU does not record, and what does."""

@@ -222,6 +222,29 @@ def test_uneven_groups_do_not_pay_for_the_widest(policy):
     assert largest[1] <= 2 * largest[0]
 
 
+def test_kv_cache_bytes_by_hand(policy):
+    """2 layers, 2 KV heads of width 8, float32: 2*2*2*8*4 = 256 bytes a token, and 6 prompt tokens.
+
+    5 answers of up to 8 tokens: 5*8*256 = 10,240. The prompt as it is read: 6*256 = 1,536; as it
+    is kept, the same and its last hidden state of 32 numbers: 1,664. Together 13,440 bytes.
+    """
+    engine = EmbeddedEngine(policy, memory_budget=WIDE)
+    assert engine.report().kv_cache == 0
+    engine.sample([request(1, 5)], HOW)
+    assert engine.report().kv_cache == 13_440
+    assert engine.report().kv_cache == 0  # measured anew
+
+
+def test_kv_cache_is_counted_at_its_most(policy):
+    """Identity: 64 samples at 16 a wave hold what 16 hold; a smaller call after it hides nothing."""
+    engine = EmbeddedEngine(policy, memory_budget=budget_of(policy, 16))
+    engine.sample([request(1, 16)], HOW)
+    narrow = engine.report().kv_cache
+    engine.sample([request(1, 64, first=16)], HOW)
+    engine.sample([request(1, 1, first=80)], HOW)
+    assert engine.report().kv_cache == narrow > 0
+
+
 def test_rows_per_wave_by_hand(policy):
     """2 layers, 2 KV heads of width 8, 4 heads, 37 ids, float32, prompts of 10, answers of 6.
 

@@ -9,9 +9,15 @@ from hypothesis import HealthCheck, assume, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from brorl.rollout.engine import Stop
+from brorl.rollout.engine import EngineReport, Stop
 from brorl.stats.pass_at_k import pass_at_k
-from brorl.train.telemetry import WALL_CLOCK, clock_metrics, step_metrics, without_clock
+from brorl.train.telemetry import (
+    WALL_CLOCK,
+    clock_metrics,
+    engine_metrics,
+    step_metrics,
+    without_clock,
+)
 
 from .test_step import Bandit, Flaky, bench, cycle, take, word
 from .toys import completion
@@ -237,6 +243,15 @@ def test_wall_clock_figures_are_told_by_their_prefix():
     assert clock["throughput/tokens_per_s"] == pytest.approx(
         clock["throughput/generated_samples_per_s"] * 14 / 12
     )
+
+
+def test_engine_figures_and_what_a_resumed_run_repeats_of_them():
+    """By hand. The cache is the machine's affair; the fingerprint is there where there is one."""
+    with_one = engine_metrics(EngineReport(kv_cache=4096, fingerprint=2e-7))
+    assert with_one == {"memory/kv_cache": 4096, "mismatch/fingerprint": 2e-7}
+    without = engine_metrics(EngineReport(kv_cache=4096, fingerprint=None))
+    assert without == {"memory/kv_cache": 4096}
+    assert without_clock(without) == {}
 
 
 arms = st.lists(st.integers(0, 3), min_size=1, max_size=3)

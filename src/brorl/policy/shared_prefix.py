@@ -46,6 +46,10 @@ class PromptReader:
         self.keys_LGKCD: list[Tensor] = []
         self.values_LGKCD: list[Tensor] = []
 
+    @property
+    def nbytes(self) -> int:
+        return sum(x.nbytes for x in (*self.keys_LGKCD, *self.values_LGKCD))
+
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         if layer != len(self.keys_LGKCD):
             raise PolicyError(f"layers must attend in order, got {layer} after {layer - 1}")
@@ -68,6 +72,10 @@ class OwnCache:
         self.length = 0  # tokens held, the same in every layer once a forward is over
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(x.nbytes for x in (*self._keys, *self._values))
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Store [R, K, T, D] after what is held; return all of it."""
@@ -127,6 +135,12 @@ class GroupReader:
         columns = torch.arange(int(lengths_G.max()), device=lengths_G.device)
         padding_BC = columns >= length_B[:, None]
         self._padding_B11C = padding_BC[:, None, None] if bool(padding_BC.any()) else None
+
+    @property
+    def nbytes(self) -> int:
+        """Of keys and values read: the prompts', their copies by block, and the rows' own."""
+        copies = sum(k.nbytes + v.nbytes for k, v in self._of_blocks.values())
+        return self._prompts.nbytes + copies + (self._own.nbytes if self._own else 0)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         rows, heads, tokens, width = q.shape

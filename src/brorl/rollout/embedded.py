@@ -22,7 +22,15 @@ from brorl.errors import EngineError, PolicyError
 from brorl.policy.load import check_length
 from brorl.policy.model import Policy, Prompts
 from brorl.policy.shared_prefix import GroupReader, OwnCache
-from brorl.rollout.engine import Completion, OnFinished, Request, Sampling, Stop, check_counts
+from brorl.rollout.engine import (
+    Completion,
+    EngineReport,
+    OnFinished,
+    Request,
+    Sampling,
+    Stop,
+    check_counts,
+)
 from brorl.rollout.prompt_cache import PromptCache
 from brorl.rollout.sampler import draw
 from brorl.seeds import sample_keys, uniforms
@@ -63,6 +71,7 @@ class EmbeddedEngine:
         self._budget = memory_budget
         self._version = policy_version
         self._cache = PromptCache(policy, memory_budget)
+        self._kv_cache = 0  # bytes, the most since the last report
 
     @property
     def prompts_encoded(self) -> int:
@@ -77,6 +86,13 @@ class EmbeddedEngine:
             self._cache.clear()
         else:
             self._cache.forget(group_ids)
+
+    def report(self) -> EngineReport:
+        most, self._kv_cache = self._kv_cache, 0
+        return EngineReport(kv_cache=most, fingerprint=None)
+
+    def close(self) -> None:
+        self._cache.clear()
 
     @torch.inference_mode()
     def sample(
@@ -160,13 +176,19 @@ class EmbeddedEngine:
                 break
             going = ~ended_R[alive_R]
             if int(going.sum()) < _COMPACT_BELOW * len(alive_R):
+                self._note_kv_cache(reader)
                 stay = going.nonzero()[:, 0]
                 alive_R, token = alive_R[stay], token[stay]
                 own.keep(stay)
                 reader = GroupReader(prompts.reader, prompts.lengths_G, group_R[alive_R], own)
             hidden = policy.read_next(prompts, group_R[alive_R], reader, own, token)
             logits = policy.logits(hidden)
+        self._note_kv_cache(reader)
         return self._completions(tokens_RT, logp_RT, length_R, ended_R)
+
+    def _note_kv_cache(self, reader: GroupReader) -> None:
+        """Keys and values held at once: prompts kept, and what the wave reads."""
+        self._kv_cache = max(self._kv_cache, self._cache.nbytes + reader.nbytes)
 
     def _completions(
         self, tokens_RT: Tensor, logp_RT: Tensor, length_R: Tensor, ended_R: Tensor

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,8 +108,19 @@ OnFinished = Callable[[int, int, list[Completion]], None]
 """Called with (request index, offset in the request, completions) as parts finish."""
 
 
+class EngineReport(NamedTuple):
+    """What an engine did since it was last asked."""
+
+    kv_cache: int  # bytes of keys and values at their most; 0 where they lie elsewhere
+    fingerprint: float | None
+    """Nats: the largest difference of a probe's log-probs from the trainer's after an update.
+
+    None for an engine that samples from the trainer's own weights, or had no update.
+    """
+
+
 class Engine(Protocol):
-    """Samples completions. Implementations: embedded, scripted."""
+    """Samples completions. Implementations: embedded, vllm, openai, scripted."""
 
     def sample(
         self,
@@ -131,6 +142,14 @@ class Engine(Protocol):
 
     def weights_changed(self, policy_version: int) -> None:
         """The policy was updated: drop every cache, stamp what follows with the new version."""
+        ...
+
+    def report(self) -> EngineReport:
+        """What was measured since the last report; measuring begins anew."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is held; the engine is not used after it. Twice is once."""
         ...
 
 

@@ -51,6 +51,11 @@ class PromptCache:
         self._held: dict[str, _Encoded] = {}  # least recently used first
         self.encoded = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Of what is held."""
+        return sum(e.bytes for e in self._held.values())
+
     def clear(self) -> None:
         """Drop everything: the weights changed."""
         self._held.clear()
@@ -105,7 +110,7 @@ class PromptCache:
             yield names[start : start + size]
 
     def _shrink(self, in_use: int) -> None:
-        total = sum(e.bytes for e in self._held.values())
+        total = self.nbytes
         for group_id in list(self._held)[: len(self._held) - in_use]:
             if total <= self._budget:
                 break

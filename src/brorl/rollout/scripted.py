@@ -2,7 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from brorl.rollout.engine import Completion, OnFinished, Request, Sampling
+from brorl.rollout.engine import (
+    Completion,
+    EngineReport,
+    OnFinished,
+    Request,
+    Sampling,
+    check_counts,
+)
 
 
 class ScriptedEngine:
@@ -32,6 +39,7 @@ class ScriptedEngine:
             if on_finished is not None:
                 on_finished(index, 0, group)
             groups.append(group)
+        check_counts(requests, groups)
         return groups
 
     def forget(self, group_ids: Sequence[str] | None = None) -> None:
@@ -39,3 +47,9 @@ class ScriptedEngine:
 
     def weights_changed(self, policy_version: int) -> None:
         self.version = policy_version
+
+    def report(self) -> EngineReport:
+        return EngineReport(kv_cache=0, fingerprint=None)
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -36,7 +36,7 @@ from brorl.train.progress import Progress
 from brorl.train.recording import rollout_rows
 from brorl.train.setup import Workbench, state_of
 from brorl.train.step import StepResult, train_step
-from brorl.train.telemetry import clock_metrics, step_metrics
+from brorl.train.telemetry import clock_metrics, engine_metrics, step_metrics
 from brorl.train.update import NonFiniteLoss
 from brorl.train.widening import Switch, describe, sampling_error
 
@@ -118,6 +118,7 @@ class Loop:
         start = time.perf_counter()
         metrics: dict[str, Any] = {"step": 0, "updates": 0} | self._evaluate(0)
         metrics["time/eval"] = round(time.perf_counter() - start, 4)
+        metrics |= engine_metrics(self._bench.learner.engine.report())
         self._tally({"eval": metrics["time/eval"]}, 0, 0)
         self._emit(metrics)
         self._save()
@@ -151,6 +152,7 @@ class Loop:
         eval_s = time.perf_counter() - before_eval
         other_s = before_eval - began - sum(result.seconds.values())
         metrics |= clock_metrics(result, eval_s, other_s)
+        metrics |= engine_metrics(bench.learner.engine.report())
         self._tally(
             result.seconds | {"eval": eval_s, "other": other_s},
             int(metrics["samples/generated"]),

@@ -13,7 +13,7 @@ from scipy.stats import entropy
 from brorl.algo.checks import quotient
 from brorl.algo.filtering import OutcomeCounts
 from brorl.algo.stopping import unbiased_pass_at_k
-from brorl.rollout.engine import Stop
+from brorl.rollout.engine import EngineReport, Stop
 from brorl.stats.pass_at_k import pass_at_k_curve
 from brorl.train.collect import Collected
 from brorl.train.groups import Fate, Group, Sample
@@ -73,6 +73,14 @@ def clock_metrics(result: StepResult, eval_s: float, other_s: float) -> Metrics:
     out["memory/peak_rss"] = peak_rss()
     if torch.cuda.is_available():
         out["memory/device_peak"] = torch.cuda.max_memory_allocated()
+    return out
+
+
+def engine_metrics(report: EngineReport) -> Metrics:
+    """What the engine measured since the last line: its cache, and how well it follows updates."""
+    out: Metrics = {"memory/kv_cache": report.kv_cache}
+    if report.fingerprint is not None:
+        out["mismatch/fingerprint"] = report.fingerprint
     return out
 
 
