@@ -25,6 +25,7 @@ from brorl.train.checkpoint import (
     sweep_leftovers,
 )
 from brorl.train.environment import changes, environment
+from brorl.train.limits import limit_reached
 from brorl.train.loggers import open_loggers
 from brorl.train.loop import Loop, StopFlag
 from brorl.train.progress import Progress, Silence
@@ -49,7 +50,7 @@ from brorl.train.setup import (
 from brorl.train.warmstart import cached_warm_start
 from brorl.verify.pool import GraderPool
 
-MAY_CHANGE = ("steps", "logger", "keep_checkpoints")
+MAY_CHANGE = ("steps", "max_samples", "max_seconds", "logger", "keep_checkpoints")
 """Settings that may differ on resume; the rest decide the numbers."""
 
 
@@ -153,7 +154,8 @@ def _go_on(run: Path, settings: TrainSettings, progress: Progress) -> dict[str, 
     with _writing(run), RunLock(run):
         checkpoint = newest_checkpoint(run, progress)
         last = checkpoint.step if checkpoint else -1
-        if last >= settings.steps:
+        totals = checkpoint.state["totals"] if checkpoint else {}
+        if last >= settings.steps or limit_reached(settings, totals):
             progress.note(f"{run} is finished: {last} steps are done")
             return _finish(run, last, progress)
         with _reading():

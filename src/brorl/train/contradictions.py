@@ -25,7 +25,7 @@ def contradictions(s: "TrainSettings") -> list[str]:
             found.append(
                 f"rollout.stop_right is {r.stop_right}, more than the first wave of {r.totals[0]}"
             )
-        if r.waves == "auto" and s.eval_every is None and r.auto.replay is None:
+        if r.waves == "auto" and not s.evaluates and r.auto.replay is None:
             found.append("rollout.waves=auto watches held-out progress: set eval_every")
         if s.advantage.estimator == "rloo":
             found.append(
@@ -81,7 +81,7 @@ def contradictions(s: "TrainSettings") -> list[str]:
         )
     if s.kl_coef == 0 and (s.ref.reset_every or s.ref.reset_on):
         found.append("ref.reset_* without kl_coef > 0: there is no reference policy to reset")
-    if "stall" in s.ref.reset_on and s.eval_every is None:
+    if "stall" in s.ref.reset_on and not s.evaluates:
         found.append("ref.reset_on=stall needs eval_every: a stall is seen in held-out evaluations")
     if s.length_penalty.min > s.length_penalty.max:
         found.append(

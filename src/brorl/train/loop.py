@@ -31,12 +31,13 @@ from brorl.seeds import derive_seed
 from brorl.train.batch import Row
 from brorl.train.checkpoint import checkpoint_path, save_checkpoint, sweep
 from brorl.train.environment import data_hash
+from brorl.train.limits import evaluation_due, limit_reached
 from brorl.train.loggers import Logger
 from brorl.train.progress import Progress
 from brorl.train.recording import rollout_rows
 from brorl.train.setup import Workbench, state_of
 from brorl.train.step import StepResult, train_step
-from brorl.train.telemetry import clock_metrics, engine_metrics, step_metrics
+from brorl.train.telemetry import clock_metrics, step_metrics
 from brorl.train.update import NonFiniteLoss
 from brorl.train.widening import Switch, describe, sampling_error
 
@@ -95,7 +96,7 @@ class Loop:
         self._saved = -1
 
     def run(self) -> None:
-        """Steps until `steps` are done.
+        """Steps until `steps` are done, or max_samples or max_seconds reached.
 
         Raises:
             Interrupted: asked to stop; everything up to the last finished step is saved.
@@ -108,24 +109,25 @@ class Loop:
         else:
             self._first()
         self._progress.begin(bench.step, s.steps)
-        while bench.step < s.steps:
+        while bench.step < s.steps and limit_reached(s, bench.totals) is None:
             self._stop_if_asked()
             self._one(bench.step + 1)
         self._stop_if_asked()
+        if bench.step < s.steps:
+            self._progress.note(f"{limit_reached(s, bench.totals)} reached after step {bench.step}")
 
     def _first(self) -> None:
         """Evaluate what training starts from, and save it."""
         start = time.perf_counter()
         metrics: dict[str, Any] = {"step": 0, "updates": 0} | self._evaluate(0)
         metrics["time/eval"] = round(time.perf_counter() - start, 4)
-        metrics |= engine_metrics(self._bench.learner.engine.report())
         self._tally({"eval": metrics["time/eval"]}, 0, 0)
         self._emit(metrics)
         self._save()
 
     def _one(self, step: int) -> None:
         bench, s = self._bench, self._bench.settings
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.process_time()
         try:
             result = train_step(step, bench.collector, bench.learner, s, bench.lr)
         except NonFiniteLoss as error:
@@ -144,20 +146,19 @@ class Loop:
             step,
             rollout_rows(self._run.name, step, result.collected, s.record.tokens),
         )
-        before_eval = time.perf_counter()
-        last = step == s.steps
-        on_schedule = s.eval_every is not None and step % s.eval_every == 0
-        if on_schedule or last:
-            metrics |= self._evaluate(step, counts=on_schedule)
-        eval_s = time.perf_counter() - before_eval
+        before_eval, cpu_s = time.perf_counter(), time.process_time() - began_cpu
         other_s = before_eval - began - sum(result.seconds.values())
+        generated, kept = int(metrics["samples/generated"]), int(metrics["samples/kept"])
+        before = bench.totals.get("generated", 0.0)
+        self._tally(result.seconds | {"other": other_s}, generated, kept)
+        last = step == s.steps or limit_reached(s, bench.totals) is not None
+        due = evaluation_due(s, step, before, before + generated)
+        if due or last:
+            metrics |= self._evaluate(step, counts=due)
+        eval_s = time.perf_counter() - before_eval
+        self._tally({"eval": eval_s}, 0, 0)
         metrics |= clock_metrics(result, eval_s, other_s)
-        metrics |= engine_metrics(bench.learner.engine.report())
-        self._tally(
-            result.seconds | {"eval": eval_s, "other": other_s},
-            int(metrics["samples/generated"]),
-            int(metrics["samples/kept"]),
-        )
+        metrics["time/cpu"] = round(cpu_s, 4)  # of this process; grader processes have their own
         self._emit(metrics)
         is_best = bench.best is not None and bench.best[0] == step
         if step % s.save_every == 0 or last or is_best:

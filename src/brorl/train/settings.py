@@ -286,7 +286,10 @@ class TrainSettings(Section):
     micro_batch_tokens: Count = 16384
 
     steps: Whole
+    max_samples: Count | None = None  # generated; the step that reaches it is the last
+    max_seconds: Positive | None = None  # of steps and evaluations; likewise
     eval_every: Count | None = None
+    eval_every_samples: Count | None = None  # generated; beside eval_every or in its place
     eval: EvalSettings = EvalSettings()
     save_every: Count = 10
     keep_checkpoints: Count = 3
@@ -295,6 +298,11 @@ class TrainSettings(Section):
     grading: GradingSettings = GradingSettings()
     run_dir: str | None = None
     threads: Count | None = None  # of torch; default: OMP_NUM_THREADS, else the cores
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether held-out evaluations are asked for on the way."""
+        return self.eval_every is not None or self.eval_every_samples is not None
 
     @property
     def samples_per_step(self) -> int:
