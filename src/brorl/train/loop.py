@@ -37,7 +37,7 @@ from brorl.train.progress import Progress
 from brorl.train.recording import rollout_rows
 from brorl.train.setup import Workbench, state_of
 from brorl.train.step import StepResult, train_step
-from brorl.train.telemetry import clock_metrics, step_metrics
+from brorl.train.telemetry import clock_metrics, engine_metrics, step_metrics
 from brorl.train.update import NonFiniteLoss
 from brorl.train.widening import Switch, describe, sampling_error
 
@@ -121,6 +121,7 @@ class Loop:
         start = time.perf_counter()
         metrics: dict[str, Any] = {"step": 0, "updates": 0} | self._evaluate(0)
         metrics["time/eval"] = round(time.perf_counter() - start, 4)
+        metrics |= engine_metrics(self._bench.learner.engine.report())
         self._tally({"eval": metrics["time/eval"]}, 0, 0)
         self._emit(metrics)
         self._save()
@@ -158,6 +159,7 @@ class Loop:
         eval_s = time.perf_counter() - before_eval
         self._tally({"eval": eval_s}, 0, 0)
         metrics |= clock_metrics(result, eval_s, other_s)
+        metrics |= engine_metrics(bench.learner.engine.report())
         metrics["time/cpu"] = round(cpu_s, 4)  # of this process; grader processes have their own
         self._emit(metrics)
         is_best = bench.best is not None and bench.best[0] == step
