@@ -17,7 +17,7 @@ def recorded(run, *evals):
 
 
 def text_of(record, cost, found):
-    return " ".join("".join(p.text for p in s) for s in sentences(record, cost, found))
+    return " ".join("".join(p.text for p in s) for s in sentences(record, cost, found, None))
 
 
 def test_paired_change_by_hand(tmp_path):

@@ -389,3 +389,15 @@ def test_what_changed_a_run_on_its_way_is_told_and_marked(tmp_path):
     assert "step 1: reference policy reset (stall)" in page.words
     assert "step 2: a wave added, groups may grow to 8 (stall)" in page.words
     assert "auto: 4 → 8" in page.words
+
+
+def test_says_that_progress_has_stopped_and_what_comes_next(tmp_path):
+    """Five equal evaluations, a tenth of groups all wrong, and a doubling that still found some."""
+    run = new_run(tmp_path / "run")
+    for step in range(5):
+        more = {"eval/pass@1": 0.5, "eval/sampling_error": 1e-4, "eval/scheduled": 1}
+        more |= {f"eval/pass@1_{end}": 0.5 for end in ("low", "high")} | {"eval/problems": 4}
+        append_metrics(run, metrics(step, **more, **{"groups/sampled": 8, "prompts/seen": 8}))
+    words = page_of(write_report(run)).words
+    assert "Held-out progress has stopped: +0.0000" in words
+    assert "the records suggest more width (50.0% of groups all wrong" in words

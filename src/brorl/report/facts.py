@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from brorl.report.heldout import BeforeAfter
 from brorl.report.load import RunRecord
+from brorl.report.outlook import Outlook, describe
 from brorl.stats.intervals import Interval
 
 
@@ -36,9 +37,12 @@ PAIRED = (
 )
 
 
-def sentences(record: RunRecord, cost: Cost, found: BeforeAfter | None) -> list[list[Part]]:
+def sentences(
+    record: RunRecord, cost: Cost, found: BeforeAfter | None, outlook: Outlook | None
+) -> list[list[Part]]:
     """What a reader wants to know first."""
-    return [_progress(record, cost), _gain(found)]
+    said = [_progress(record, cost), _gain(found)]
+    return said if outlook is None else [*said, [Part(_capital(describe(outlook)))]]
 
 
 def facts(record: RunRecord, cost: Cost, found: BeforeAfter | None) -> list[tuple[str, str]]:
@@ -133,6 +137,11 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     ]
     rows = [(key, *(f.get(key, "–") for f in all_flat)) for key in keys]
     return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def _capital(text: str) -> str:
+    """A sentence of it."""
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def tone(change: Interval | None) -> str:

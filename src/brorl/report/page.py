@@ -32,6 +32,7 @@ from brorl.report.facts import (
 )
 from brorl.report.heldout import BeforeAfter, before_after, pass_curves
 from brorl.report.load import RunRecord
+from brorl.report.outlook import Outlook, outlook, window_of
 from brorl.report.panels import Panel, panels_for
 from brorl.report.series import eval_curves, step_curves, with_shares
 from brorl.report.spent import BINS, spent_by_rate
@@ -51,6 +52,7 @@ class Gathered(NamedTuple):
     record: RunRecord
     cost: Cost
     found: BeforeAfter | None
+    outlook: Outlook | None
     drawn: dict[str, Any]  # as the page's script reads it
 
 
@@ -77,7 +79,13 @@ def gather(record: RunRecord, name: str, *, runs: int) -> Gathered:
             record.path, most_groups=MOST_GROUPS // runs, most_bytes=MOST_BYTES // runs
         ),
     }
-    return Gathered(record, _cost(budgets), before_after(record.path, metrics), drawn)
+    return Gathered(
+        record,
+        _cost(budgets),
+        before_after(record.path, metrics),
+        outlook(metrics, window=window_of(record.config)),
+        drawn,
+    )
 
 
 def render(runs: Sequence[Gathered], refresh_s: int | None) -> str:
@@ -104,7 +112,7 @@ def render(runs: Sequence[Gathered], refresh_s: int | None) -> str:
         script=Markup(script),
         style_hash=_hash(style),
         script_hash=_hash(script),
-        sentences=sentences(*runs[0][:3]) if len(runs) == 1 else [],
+        sentences=sentences(*runs[0][:4]) if len(runs) == 1 else [],
         facts=facts(*runs[0][:3]) if len(runs) == 1 else [],
         events=[event["text"] for event in drawn[0]["events"]] if len(runs) == 1 else [],
         tables=_tables(runs),

@@ -215,6 +215,14 @@ class EvalSettings(Section):
     problems: Count | None = None  # default: all held-out problems
 
 
+class PlateauSettings(Section):
+    """When held-out progress counts as stopped: see brorl.report.outlook."""
+
+    window: Annotated[int, Field(ge=3)] = 5  # scheduled evaluations
+    smallest_gain: Positive = 0.01  # of held-out pass@1 over the window
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+
 class RecordSettings(Section):
     """Which tokens rollouts/*.parquet keeps."""
 
@@ -291,6 +299,7 @@ class TrainSettings(Section):
     eval_every: Count | None = None
     eval_every_samples: Count | None = None  # generated; beside eval_every or in its place
     eval: EvalSettings = EvalSettings()
+    plateau: PlateauSettings = PlateauSettings()
     save_every: Count = 10
     keep_checkpoints: Count = 3
     logger: tuple[Literal["console", "tensorboard", "wandb"], ...] = ("console", "tensorboard")
