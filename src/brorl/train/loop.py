@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import brorl
-from brorl.errors import Interrupted, RunError
+from brorl.errors import DataError, Interrupted, RunError
 from brorl.evaluate.heldout import Heldout, evaluate_heldout
 from brorl.evaluate.results import (
     Evaluation,
@@ -24,8 +24,10 @@ from brorl.evaluate.results import (
 )
 from brorl.record.evals import eval_path
 from brorl.record.files import write_json
-from brorl.record.metrics import append_metrics
+from brorl.record.metrics import append_metrics, read_metrics
 from brorl.record.rollouts import write_rollouts
+from brorl.report.outlook import describe as describe_outlook
+from brorl.report.outlook import outlook, window_of
 from brorl.rollout.engine import Sampling
 from brorl.seeds import derive_seed
 from brorl.train.batch import Row
@@ -154,8 +156,10 @@ class Loop:
         self._tally(result.seconds | {"other": other_s}, generated, kept)
         last = step == s.steps or limit_reached(s, bench.totals) is not None
         due = evaluation_due(s, step, before, before + generated)
+        metrics["prompts/seen"] = len(bench.collector.source.last_rate)
         if due or last:
             metrics |= self._evaluate(step, counts=due)
+            metrics |= self._look_ahead(metrics)
         eval_s = time.perf_counter() - before_eval
         self._tally({"eval": eval_s}, 0, 0)
         metrics |= clock_metrics(result, eval_s, other_s)
@@ -191,7 +195,7 @@ class Loop:
         if bench.best is None or one.value > bench.best[1]:
             bench.best = (step, one.value)
             self._write_best()
-        metrics = _eval_metrics(result)
+        metrics = _eval_metrics(result) | {"eval/scheduled": int(counts)}
         if counts:
             bench.reset_rule.saw_eval(one.value)
             widening = bench.collector.widening
@@ -199,6 +203,22 @@ class Loop:
                 error = sampling_error(result)
                 metrics |= self._switched(widening.after_eval(step, one.value, error))
         return metrics
+
+    def _look_ahead(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Whether held-out progress has stopped, after a scheduled evaluation; said if it has."""
+        if not metrics.get("eval/scheduled"):
+            return {}
+        window = window_of({"plateau": self._bench.settings.plateau.model_dump()})
+        try:
+            rows = read_metrics(self._run)
+        except DataError:  # somebody has spoilt a line: going on matters more
+            return {}
+        found = outlook([*rows, metrics], window=window)
+        if found is None:
+            return {}
+        if found.stopped:
+            self._progress.note(describe_outlook(found))
+        return found.metrics()
 
     def _widen(self, step: int, result: StepResult) -> dict[str, Any]:
         """Tell `waves: auto` what the step sampled; a replayed switch comes here."""
@@ -361,4 +381,5 @@ def _eval_metrics(result: Heldout) -> dict[str, Any]:
     metrics["eval/length_mean"] = sum(tokens) / len(tokens)
     metrics["eval/truncated_frac"] = sum(p.truncated for p in result.problems) / len(tokens)
     metrics["eval/ungraded_problems"] = result.ungraded
+    metrics["eval/sampling_error"] = sampling_error(result)
     return metrics
