@@ -1,0 +1,104 @@
+"""Shrunk rates: hand-computed posteriors, exact integrals, and fits of known populations."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from brorl.algo.stopping import unbiased_rate
+from brorl.errors import ShapeError
+from brorl.seeds import generator
+from brorl.stats.shrinkage import Prior, fit_prior, shrink
+
+
+def test_posterior_by_hand():
+    """Beta(1, 3) and 0 of 16: Beta(1, 19), mean 1/20. E[p^2] = 1·2/(20·21); E[q^2] = 19·20/(20·21);
+    E[pq] = 1·19/(20·21). With 4 of 4: Beta(5, 3), mean 5/8."""
+    found = shrink([0, 4], [16, 4], Prior(1, 3))
+    assert found.mean_P == pytest.approx([1 / 20, 5 / 8])
+    assert found.all_right(2)[0] == pytest.approx(2 / 420)
+    assert found.all_wrong(2)[0] == pytest.approx(380 / 420)
+    assert found.variance()[0] == pytest.approx(19 / 420)
+    assert found.fewer_than(1, 2)[0] == pytest.approx(380 / 420)
+    assert found.fewer_than(2, 2)[0] == pytest.approx(1 - 2 / 420)
+    assert found.fewer_than(3, 2) == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize(("a", "b", "n"), [(0.2, 0.5, 16), (3.0, 2.0, 5), (1e-2, 1.0, 512)])
+def test_expectations_are_integrals_over_the_beta(a, b, n):
+    """Oracle: quadrature, with x = u^(1/a) where the density is singular at 0."""
+    found = shrink([1], [2], Prior(a, b))
+    density = stats.beta(a + 1, b + 1).pdf
+
+    def mean(f):
+        return integrate.quad(
+            lambda p: f(p) * density(p), 0, 1, points=[1 / n, 1 - 1 / n], limit=200
+        )[0]
+
+    assert found.all_right(n)[0] == pytest.approx(mean(lambda p: p**n), rel=1e-7)
+    assert found.all_wrong(n)[0] == pytest.approx(mean(lambda p: (1 - p) ** n), rel=1e-7)
+    tail = mean(lambda p: stats.binom.cdf(1, n, p))
+    assert found.fewer_than(2, n)[0] == pytest.approx(tail, rel=1e-7)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.3, 0.6), (2.0, 5.0), (0.15, 0.15)])
+def test_a_known_population_is_found_again(a, b):
+    """Statistical: 20,000 prompts of 16 answers. The prior's mean within 4 standard errors of the
+    rates' own, and the predicted share of mixed groups at N = 64 within 0.01 of the integral."""
+    rng = generator(3, "population", str(a))
+    rates = rng.beta(a, b, 20_000)
+    right = rng.binomial(16, rates)
+    prior = fit_prior(right, np.full(20_000, 16))
+    assert prior.mean == pytest.approx(a / (a + b), abs=4 * np.sqrt(0.25 / 20_000))
+    found = shrink(right, np.full(20_000, 16), prior)
+    mixed = 1 - found.all_right(64).mean() - found.all_wrong(64).mean()
+    wanted = 1 - np.mean(rates**64 + (1 - rates) ** 64)
+    assert mixed == pytest.approx(wanted, abs=0.01)
+
+
+def test_groups_that_stop_on_success_need_no_correction():
+    """Statistical, against algo.stopping: waves 4, 16, 64 that stop at 2 right. The plain mean of
+    c / n is far too high; the unbiased rates and the fitted prior's mean agree with the truth
+    within 4 standard errors of the former."""
+    rng = generator(4, "stopping")
+    a, b, P = 0.4, 2.0, 6000
+    rates = rng.beta(a, b, P)
+    draws = rng.random((P, 64)) < rates[:, None]
+    size, before = np.full(P, 64), np.full(P, 16)
+    for n, last in ((16, 4), (4, 0)):
+        done = draws[:, :n].sum(axis=1) >= 2
+        size[done], before[done] = n, last
+    right = np.array([row[:n].sum() for row, n in zip(draws, size, strict=True)])
+    honest = unbiased_rate(
+        torch.tensor(right), torch.tensor(size), torch.tensor(before), stop_right=2
+    ).numpy()
+    error = honest.std() / np.sqrt(P)
+    prior = fit_prior(right, size)
+    assert honest.mean() == pytest.approx(rates.mean(), abs=4 * error)
+    assert prior.mean == pytest.approx(rates.mean(), abs=4 * error)
+    assert (right / size).mean() > rates.mean() + 8 * error
+    assert shrink(right, size, prior).mean_P.mean() == pytest.approx(rates.mean(), abs=4 * error)
+
+
+def test_nothing_right_predicts_little_and_not_nothing():
+    """0 of 16 on each of 100 prompts: rates above 0, less than one in 16 · 100 answers' worth · 2."""
+    prior = fit_prior([0] * 100, [16] * 100)
+    found = shrink([0] * 100, [16] * 100, prior)
+    assert 0 < found.mean_P[0] < 2 / 1600
+    mirrored = fit_prior([16] * 100, [16] * 100)
+    assert mirrored.b == pytest.approx(prior.a, rel=1e-2)
+
+
+def test_prompts_all_alike_are_pooled():
+    """8 of 16 a thousand times, less spread than chance: every rate is a half, whatever its counts."""
+    prior = fit_prior([8] * 1000, [16] * 1000)
+    assert prior.a + prior.b > 1e4
+    assert shrink([0], [16], prior).mean_P == pytest.approx([0.5], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("right", "total"), [([], []), ([1], [1, 2]), ([3], [2]), ([0], [0]), ([-1], [2])]
+)
+def test_refuses(right, total):
+    with pytest.raises(ShapeError):
+        fit_prior(right, total)
