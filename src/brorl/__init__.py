@@ -5,15 +5,20 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from brorl.train.api import resume as resume
     from brorl.train.api import train as train
 
-__all__ = ["__version__", "train"]
+__all__ = ["__version__", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `train` on first use, so that `import brorl` needs neither torch nor a second."""
+    """Import `train` and `resume` on first use: `import brorl` needs neither torch nor a second."""
     if name == "train":
-        from brorl.train.api import train
+        from importlib import import_module
 
-        return train
+        return import_module("brorl.train")  # callable; see there
+    if name == "resume":
+        from brorl.train.api import resume
+
+        return resume
     raise AttributeError(f"module 'brorl' has no attribute {name!r}")
