@@ -14,10 +14,12 @@ from brorl import __version__
 from brorl.cli import (
     compare,
     doctor,
+    launch,
     plan,
     report,
     rollouts,
     simulate,
+    study,
     tasks,
     theory,
     verify,
@@ -44,9 +46,11 @@ app.command("eval")(eval_verb.evaluate)
 app.command("compare")(compare.compare)
 app.command("simulate")(simulate.simulate)
 app.add_typer(theory.app, name="theory")
+app.add_typer(study.app, name="study")
 app.add_typer(tasks.app, name="tasks")
 app.command("verify")(verify.verify)
 app.command("warmstart")(warmstart.warmstart)
+app.command("launch")(launch.launch)
 app.command("doctor")(doctor.doctor)
 
 
