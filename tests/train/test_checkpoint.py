@@ -229,7 +229,7 @@ def test_sweep_keeps_the_newest_and_the_best(tmp_path, keep, best, left):
     whole = save(tmp_path, step=0)
     for step in (2, 4, 8, 10):
         shutil.copytree(whole, checkpoint_path(tmp_path, step))
-    sweep(tmp_path, keep, best)
+    sweep(tmp_path, 10, keep, best)
     assert checkpoint_steps(tmp_path) == left
     assert len(list((tmp_path / "checkpoints").iterdir())) == len(left)
 

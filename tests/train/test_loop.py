@@ -77,7 +77,7 @@ def test_an_update_ends_a_row_of_empty_steps(tmp_path):
     """Limit 2: empty, update, empty, update is fine; two empty ones in a row are not."""
     limited = settings(dynamic_sampling={"max_empty_steps": 2})
     bench = SimpleNamespace(settings=limited, empty_steps=0)
-    loop = Loop(tmp_path, bench, [], Stopper(), StopFlag())
+    loop = Loop(tmp_path, bench, [], Stopper(), StopFlag(), "")
     counts = OutcomeCounts(5, 4, 0, 1, 0, 1, 3, 1)
 
     def after(updates):

@@ -8,26 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from brorl.errors import ConfigError, DataError, Interrupted, PolicyError, RunError, ShapeError
-from brorl.policy.model import Policy
 from brorl.record.evals import cut_evals
 from brorl.record.files import remove_tree
 from brorl.record.metrics import cut_metrics, read_metrics
 from brorl.record.rollouts import cut_rollouts
 from brorl.record.rundir import CONFIG, ENVIRONMENT, RunLock, create_run, free_name, require_run
 from brorl.report.run import write_report
+from brorl.rollout.factory import check_engine
 from brorl.tasks.check import check_task
-from brorl.train.checkpoint import (
-    Checkpoint,
-    checkpoint_path,
-    checkpoint_steps,
-    open_checkpoint,
-    set_damaged_aside,
-    sweep_leftovers,
+from brorl.train.checkpoint import Checkpoint, sweep_leftovers
+from brorl.train.continuation import (
+    MAY_CHANGE,
+    check_data,
+    check_settings,
+    check_start,
+    newest_checkpoint,
+    own_code,
+    recorded,
+    say_changes,
+    say_metrics,
 )
-from brorl.train.environment import changes, environment
+from brorl.train.environment import environment, identity
 from brorl.train.limits import limit_reached
 from brorl.train.loggers import open_loggers
 from brorl.train.loop import Loop, StopFlag
+from brorl.train.phase import unused_beside
 from brorl.train.progress import Progress, Silence
 from brorl.train.recipe import (
     Overrides,
@@ -49,9 +54,6 @@ from brorl.train.setup import (
 )
 from brorl.train.warmstart import cached_warm_start
 from brorl.verify.pool import GraderPool
-
-MAY_CHANGE = ("steps", "max_samples", "max_seconds", "logger", "keep_checkpoints")
-"""Settings that may differ on resume; the rest decide the numbers."""
 
 
 def train(
@@ -129,18 +131,21 @@ def _start(settings: TrainSettings, progress: Progress) -> dict[str, Any]:
     with _reading():
         run = run_path(settings)
         set_threads(settings, None)
+        check_engine(settings.rollout.engine)
         data = read_data(settings)
         policy = open_policy(settings, data, init_folder(settings))
         check_golds(settings, data)
         record = environment(policy, settings.model.revision, data.fingerprint)
-        record["settings"] = plain_settings(settings)
+        record |= {"settings": plain_settings(settings), "code": own_code(settings)}
     create_run(
         run, {CONFIG: dump_settings(settings), ENVIRONMENT: json.dumps(record, indent=1) + "\n"}
     )
     progress.note(f"run {run}")
+    for name in unused_beside(settings):
+        progress.note(f"{name} is not used: the weights are those of {settings.init.from_}")
     with RunLock(run):
         try:
-            return _run(run, settings, data, None, progress)
+            return _run(run, settings, data, record, None, progress, begins=True)
         except (ConfigError, DataError, PolicyError, ShapeError):
             if not read_metrics(run):  # bad input that only the run could find; nothing is done
                 remove_tree(run)
@@ -148,11 +153,11 @@ def _start(settings: TrainSettings, progress: Progress) -> dict[str, Any]:
 
 
 def _go_on(run: Path, settings: TrainSettings, progress: Progress) -> dict[str, Any]:
-    recorded = _recorded(run)
-    _same_settings(run, settings, recorded.get("settings"))
-    set_threads(settings, int(recorded["threads"]))
+    record = recorded(run)
+    check_settings(run, settings, record.get("settings"))
+    set_threads(settings, int(record["threads"]))
     with _writing(run), RunLock(run):
-        checkpoint = newest_checkpoint(run, progress)
+        checkpoint = newest_checkpoint(run, progress, identity(record, MAY_CHANGE))
         last = checkpoint.step if checkpoint else -1
         totals = checkpoint.state["totals"] if checkpoint else {}
         if last >= settings.steps or limit_reached(settings, totals):
@@ -160,24 +165,24 @@ def _go_on(run: Path, settings: TrainSettings, progress: Progress) -> dict[str, 
             return _finish(run, last, progress)
         with _reading():
             data = read_data(settings)
-        if recorded["data"]["sha256"] != data.fingerprint["sha256"]:
-            raise DataError(
-                f"{run}: the data of task {data.task.name} has changed since the run began; "
-                "put the old data back, or begin a new run"
-            )
+        check_data(run, record, data.fingerprint)
         sweep_leftovers(run)
-        cut_metrics(run, last)
+        kept = cut_metrics(run, last)
+        say_metrics(run, checkpoint, kept, progress)
         cut_rollouts(run, last)
         cut_evals(run, last)
-        return _run(run, settings, data, checkpoint, progress)
+        return _run(run, settings, data, record, checkpoint, progress, begins=False)
 
 
 def _run(
     run: Path,
     settings: TrainSettings,
     data: Data,
+    record: Mapping[str, Any],
     checkpoint: Checkpoint | None,
     progress: Progress,
+    *,
+    begins: bool,
 ) -> dict[str, Any]:
     """Everything after the door: warm start, parts, loop, report. The caller holds the lock."""
     stop = StopFlag()
@@ -188,12 +193,15 @@ def _run(
             source, _ = _warm(settings, data, stop, progress)
         policy = open_policy(settings, data, source)
         if checkpoint is not None:
-            _say_changes(run, policy, progress)
+            say_changes(record, settings, policy, progress)
+        elif not begins and settings.warmstart is None:
+            check_start(run, record, policy)
         pool = stack.enter_context(grader_pool(settings, data))
         reward = reward_source(run, settings, data, policy, begins=checkpoint is None)
         bench = assemble(settings, data, policy, pool, reward, checkpoint)
+        stack.callback(bench.learner.engine.close)
         loggers = [stack.enter_context(closing(x)) for x in open_loggers(run, settings)]
-        Loop(run, bench, loggers, progress, stop).run()
+        Loop(run, bench, loggers, progress, stop, identity(record, MAY_CHANGE)).run()
         return _finish(run, bench.step, progress)
 
 
@@ -216,29 +224,6 @@ def _writing(run: Path) -> Iterator[None]:
             f"{run}: writing failed: {error.strerror or error}; the last checkpoint is intact, go "
             f"on with `brorl resume {run}`"
         ) from error
-
-
-def _recorded(run: Path) -> dict[str, Any]:
-    """environment.json of a run. Raises DataError."""
-    try:
-        recorded: dict[str, Any] = json.loads((run / ENVIRONMENT).read_text())
-        int(recorded["threads"]), str(recorded["data"]["sha256"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{run / ENVIRONMENT}: not what a run records: {error!r:.200}") from error
-    return recorded
-
-
-def _same_settings(run: Path, settings: TrainSettings, began_with: object) -> None:
-    """Refuse a config.yaml that was changed by hand where a change would change the numbers."""
-    now = plain_settings(settings)
-    if not isinstance(began_with, dict):
-        raise DataError(f"{run / ENVIRONMENT}: it records no settings")
-    for name in sorted({*now, *began_with} - set(MAY_CHANGE)):
-        if now.get(name) != began_with.get(name):
-            raise ConfigError(
-                f"{run / CONFIG}: {name} was {began_with.get(name)!r:.80} at the start, is now "
-                f"{now.get(name)!r:.80}; put it back, or begin a run with init.from={run}"
-            )
 
 
 def _finish(run: Path, steps: int, progress: Progress) -> dict[str, Any]:
@@ -269,16 +254,6 @@ def _warm(
     return folder, rate
 
 
-def _say_changes(run: Path, policy: Policy, progress: Progress) -> None:
-    """Name what keeps the rest of the run from being bit-identical to an unstopped one."""
-    differing = changes(_recorded(run), environment(policy, None, {}))
-    if differing:
-        progress.note(
-            "resumed on other ground, so not bit for bit as if never stopped: "
-            + "; ".join(differing)
-        )
-
-
 def check_golds(settings: TrainSettings, data: Data) -> None:
     """Refuse a task whose verifier does not take its own golds, or pays junk.
 
@@ -307,24 +282,6 @@ def grader_pool(settings: TrainSettings, data: Data) -> GraderPool:
     if workers is None:
         workers = 0 if getattr(data.task.verifier, "in_process", False) else os.cpu_count() or 1
     return GraderPool(workers, settings.grading.deadline_s)
-
-
-def newest_checkpoint(run: Path, progress: Progress) -> Checkpoint | None:
-    """The newest checkpoint that verifies; damaged ones are named and, then, renamed."""
-    damaged: list[int] = []
-    for step in reversed(checkpoint_steps(run)):
-        try:
-            found = open_checkpoint(checkpoint_path(run, step))
-        except DataError as error:
-            damaged.append(step)
-            progress.note(f"passing over a damaged checkpoint: {error}")
-            continue
-        for bad in damaged:
-            progress.note(f"it lies in {set_damaged_aside(run, bad)} from here on")
-        return found
-    if damaged:
-        raise DataError(f"{run}: none of its checkpoints ({damaged}) can be read")
-    return None
 
 
 def run_path(settings: TrainSettings) -> Path:

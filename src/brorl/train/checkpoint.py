@@ -6,6 +6,7 @@ kill left aside begins with a dot and is swept away on resume.
 
 import json
 import os
+import pickle
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -102,8 +103,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """Verify a checkpoint folder against its manifest.
 
     Raises:
-        DataError: no manifest (foreign or half), a file missing or altered, or one added that
-            a loader would read.
+        DataError: no manifest (foreign or half), a file missing or altered, one added that a
+            loader would read, or the folder of one step under the name of another.
     """
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
@@ -123,16 +124,28 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         name = path.relative_to(folder).as_posix()
         if path.suffix in _READ_BY_LOADERS and name not in hashes and name != _MANIFEST:
             raise DataError(f"{folder}: {name} was not saved with it; take it out")
-    state = json.loads((folder / _STATE).read_text())
-    return Checkpoint(folder, int(state["step"]), state)
+    try:
+        state = json.loads((folder / _STATE).read_text())
+        step = int(state["step"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{folder}: {_STATE} is not a trainer's state: {error!r:.200}") from error
+    named = _NAME.fullmatch(folder.name)
+    if named and int(named[1]) != step:
+        raise DataError(f"{folder}: it holds step {step}; give it that name again")
+    return Checkpoint(folder, step, state)
 
 
 def load_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
     """Restore AdamW's moments. Only tensors and plain values are read, never code."""
-    saved = torch.load(checkpoint.folder / _OPTIMIZER, weights_only=True, map_location="cpu")
+    path = checkpoint.folder / _OPTIMIZER
+    try:
+        saved = torch.load(path, weights_only=True, map_location="cpu")
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise DataError(f"{path}: not an optimizer's state: {reason}") from error
     try:
         optimizer.load_state_dict(saved)
-    except ValueError as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{checkpoint.folder}: optimizer of another model: {error}") from error
 
 
@@ -164,19 +177,23 @@ def find_checkpoint(path: Path) -> Path:
     return checkpoint_path(path, steps[-1])
 
 
-def set_damaged_aside(run: Path, step: int) -> Path:
-    """Rename a checkpoint that cannot be read, so that no count of checkpoints includes it."""
+def set_aside(run: Path, step: int) -> Path:
+    """Rename a checkpoint that is damaged or not this run's: no count of checkpoints has it."""
     folder = checkpoint_path(run, step)
-    aside = folder.with_name(f"damaged-{folder.name}")
+    aside = folder.with_name(f"unusable-{folder.name}")
     if aside.exists():
         remove_tree(aside)
     return folder.rename(aside)
 
 
-def sweep(run: Path, keep: int, best: int | None) -> None:
-    """Remove all but the newest `keep` checkpoints and the best one."""
-    steps = checkpoint_steps(run)
-    for step in steps[: max(0, len(steps) - keep)]:
+def sweep(run: Path, saved: int, keep: int, best: int | None) -> None:
+    """Remove what was saved before, but for `keep` checkpoints in all and the best one.
+
+    Only steps before the one just saved are looked at: a folder with a later name is none of this
+    session's, and must not push out the one checkpoint that is known to be whole.
+    """
+    earlier = [step for step in checkpoint_steps(run) if step < saved]
+    for step in earlier[: max(0, len(earlier) - (keep - 1))]:
         if step != best:
             remove_tree(checkpoint_path(run, step))
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import subprocess
@@ -49,6 +50,19 @@ def changes(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for name in DECIDES_BITS
         if recorded.get(name) != now.get(name)
     ]
+
+
+def identity(recorded: Mapping[str, Any], may_change: Sequence[str]) -> str:
+    """What makes a checkpoint one of this run: sha256 of the settings and data it began with.
+
+    Args:
+        recorded: environment.json of the run.
+        may_change: settings that do not decide the numbers.
+    """
+    apart = {*may_change, "name", "run_dir"}
+    decides = {k: v for k, v in recorded["settings"].items() if k not in apart}
+    content = json.dumps([decides, recorded["data"]["sha256"]], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def data_hash(problems: Sequence[Problem]) -> str:

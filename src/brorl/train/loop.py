@@ -24,7 +24,7 @@ from brorl.evaluate.results import (
 )
 from brorl.record.evals import eval_path
 from brorl.record.files import write_json
-from brorl.record.metrics import append_metrics, read_metrics
+from brorl.record.metrics import append_metrics, mark_metrics, read_metrics
 from brorl.record.rollouts import write_rollouts
 from brorl.report.outlook import describe as describe_outlook
 from brorl.report.outlook import outlook, window_of
@@ -80,6 +80,7 @@ class Loop:
         loggers: TensorBoard and the like.
         progress: the console.
         stop: read at the end of each step.
+        identity: of the run, kept in each checkpoint: see `brorl.train.environment.identity`.
     """
 
     def __init__(
@@ -89,12 +90,14 @@ class Loop:
         loggers: list[Logger],
         progress: Progress,
         stop: StopFlag,
+        identity: str,
     ) -> None:
         self._run = run
         self._bench = bench
         self._loggers = loggers
         self._progress = progress
         self._stop = stop
+        self._identity = identity
         self._saved = -1
 
     def run(self) -> None:
@@ -326,10 +329,18 @@ class Loop:
             bench.learner.optimizer,
             bench.learner.reference.policy if bench.learner.reference else None,
             bench.collector.carried,
-            state_of(bench),
+            state_of(bench) | {"run": self._identity, "metrics": self._metrics_mark()},
         )
         self._saved = bench.step
-        sweep(self._run, bench.settings.keep_checkpoints, bench.best[0] if bench.best else None)
+        best = bench.best[0] if bench.best else None
+        sweep(self._run, bench.step, bench.settings.keep_checkpoints, best)
+
+    def _metrics_mark(self) -> dict[str, Any] | None:
+        """Of the lines so far; None where somebody has spoilt one: saving matters more."""
+        try:
+            return mark_metrics(self._run, self._bench.step)._asdict()
+        except DataError:
+            return None
 
     def _stop_if_asked(self) -> None:
         if self._stop.set_by is None:

@@ -1,6 +1,12 @@
-"""The configured reward source: built for a run, with the labels that `majority` samples first."""
+"""The configured reward source: built for a run, with the labels that `majority` samples first.
 
+labels.json holds the labels and their sha256: they are what a run is paid by, so that a file
+changed by hand between two sessions must not pass for the one that the run began with.
+"""
+
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from brorl.errors import ConfigError, DataError
@@ -31,7 +37,7 @@ def reward_source(
 
     Raises:
         ConfigError: an unknown option, or no problem that the source covers.
-        DataError: a resumed run whose labels are gone.
+        DataError: a resumed run whose labels are gone or changed.
     """
     source, options = settings.reward.source, settings.reward.options
     labels = None
@@ -58,13 +64,7 @@ def _labels(
     """Each problem's most frequent answer among `samples` of the starting policy."""
     path = run / LABELS
     if path.is_file():
-        try:
-            found = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path}: not readable as labels: {error}") from error
-        if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-            raise DataError(f"{path}: needs one label, a text, for each problem id")
-        return found
+        return _read_labels(path)
     if not begins:
         raise DataError(f"{path} is gone: the labels of the starting policy cannot be made again")
     r = settings.rollout
@@ -86,5 +86,26 @@ def _labels(
         for p, group in zip(data.train, groups, strict=True)
     }
     labels = majority_labels(texts, data.train, data.task.verifier)
-    write_json(path, labels)
+    write_json(path, {"sha256": _digest(labels), "labels": labels})
     return labels
+
+
+def _read_labels(path: Path) -> dict[str, str]:
+    """Raises DataError: not labels, or not those that were written."""
+    try:
+        found = json.loads(path.read_text())
+        labels, written = found["labels"], found["sha256"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{path}: not readable as labels: {error!r:.200}") from error
+    if not isinstance(labels, dict) or not all(isinstance(v, str) for v in labels.values()):
+        raise DataError(f"{path}: needs one label, a text, for each problem id")
+    if _digest(labels) != written:
+        raise DataError(
+            f"{path} was changed since the run began, and with it what answers are paid; put the "
+            "old file back, or begin a new run"
+        )
+    return labels
+
+
+def _digest(labels: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(labels, sort_keys=True).encode()).hexdigest()

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 
 from brorl.algo.schedules import cosine_factor, warmup_factor
-from brorl.errors import ConfigError, DataError, PolicyError
-from brorl.policy.load import check_length, load_policy, tiny_policy
+from brorl.errors import BrorlError, ConfigError, DataError
+from brorl.policy.load import load_policy, tiny_policy
 from brorl.policy.model import Policy
 from brorl.policy.tiny import TinyShape
-from brorl.rollout.embedded import EmbeddedEngine
+from brorl.rollout.factory import open_engine
 from brorl.seeds import derive_seed
 from brorl.tasks.build import build_task
 from brorl.tasks.problem import Problem, Task
@@ -26,6 +26,8 @@ from brorl.train.checkpoint import (
 from brorl.train.collect import Collector
 from brorl.train.environment import data_hash
 from brorl.train.grading import GradingDesk
+from brorl.train.phase import check_shape
+from brorl.train.prompt_check import check_prompts
 from brorl.train.prompts import PromptSource
 from brorl.train.reference import Reference, ResetRule
 from brorl.train.settings import TrainSettings
@@ -167,14 +169,18 @@ def _check_prompts(policy: Policy, data: Data, limit: int, settings: TrainSettin
             "eval.max_new_tokens" if own else "rollout.max_new_tokens",
         ),
     ):
-        for problem in problems:
-            try:
-                check_length(policy, len(policy.encode(problem.prompt)) + new_tokens)
-            except PolicyError as error:
-                raise DataError(
-                    f"{split} problem {problem.id}: {error}; lower {key} ({new_tokens}), or "
-                    "shorten the prompt"
-                ) from error
+        check_prompts(policy, problems, split=split, new_tokens=new_tokens, key=key)
+
+
+def _longest(policy: Policy, data: Data, settings: TrainSettings) -> int:
+    """Tokens of the longest prompt with its answer, held-out ones included."""
+    new = settings.rollout.max_new_tokens
+    held_out = settings.eval.max_new_tokens or new
+    return max(
+        len(policy.encode(problem.prompt)) + limit
+        for problems, limit in ((data.train, new), (data.heldout, held_out))
+        for problem in problems
+    )
 
 
 def assemble(
@@ -187,8 +193,14 @@ def assemble(
 ) -> Workbench:
     """Join the parts, and restore their state where there is a checkpoint of this run."""
     updates = int(checkpoint.state["updates"]) if checkpoint else 0
-    engine = EmbeddedEngine(
-        policy, memory_budget=settings.rollout.memory_budget, policy_version=updates
+    r = settings.rollout
+    engine = open_engine(
+        r.engine,
+        policy,
+        memory_budget=r.memory_budget,
+        max_tokens=lambda: _longest(policy, data, settings),
+        vllm=r.vllm,
+        policy_version=updates,
     )
     o = settings.optimizer
     optimizer = torch.optim.AdamW(
@@ -213,7 +225,14 @@ def assemble(
         ResetRule(settings.ref),
     )
     if checkpoint is not None:
-        _restore(bench, checkpoint)
+        try:
+            _restore(bench, checkpoint)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            if isinstance(error, BrorlError):
+                raise
+            raise DataError(
+                f"{checkpoint.folder}: not the state of this version: {error!r:.200}"
+            ) from error
     elif settings.init.from_ is not None:
         _begin_from(bench, settings)
     return bench
@@ -246,6 +265,7 @@ def init_folder(settings: TrainSettings) -> Path | None:
     found = open_checkpoint(find_checkpoint(Path(settings.init.from_)))
     if "reference" in settings.init.restore and found.reference is None:
         raise ConfigError(f"init.restore names reference, but {found.folder} holds none")
+    check_shape(settings, found.folder)
     return found.folder
 
 
