@@ -11,7 +11,14 @@ from brorl.verl.overrides import override, parsed, rendered
 from brorl.verl.table import TABLE, Place, fields, value_of
 
 OWN = ["model.path=/models/m", "warmstart=null"]
-EMBEDDED = {"model.shape", "rollout.memory_budget", "threads", "plateau"}
+EMBEDDED = {
+    "model.shape",
+    "rollout.memory_budget",
+    "rollout.openai",
+    "rollout.vllm",
+    "threads",
+    "plateau",
+}
 
 
 def compiled(tmp_path, *overrides, recipe="quickstart", cluster=None, more=None):

@@ -75,6 +75,8 @@ TABLE: dict[str, Entry] = {
     "init.from": Entry(_V, "actor_rollout_ref.model.path", "weights of an older run's checkpoint"),
     "init.restore": Entry(_R, "-", "weights alone"),
     "rollout.engine": Entry(_V, f"{_ROLLOUT}.name", "vLLM samples, whatever the recipe says"),
+    "rollout.vllm": Entry(_E, "-", "of vLLM inside the embedded trainer; verl starts its own"),
+    "rollout.openai": Entry(_E, "-", "of a server to evaluate; none can train"),
     "rollout.n": Entry(_V, f"{_ROLLOUT}.n"),
     "rollout.waves": Entry(_B, _COLLECT, "verl gets the widest as rollout.n; auto is refused"),
     "rollout.auto": Entry(_R, "-", "goes with waves: auto"),
@@ -177,7 +179,16 @@ TABLE: dict[str, Entry] = {
 }
 """Every setting, by its dotted name; `task` and `warmstart` and `model.shape` as wholes."""
 
-WHOLES = ("task", "warmstart", "model.shape", "rollout.auto", "reward.options", "plateau")
+WHOLES = (
+    "task",
+    "warmstart",
+    "model.shape",
+    "rollout.auto",
+    "rollout.vllm",
+    "rollout.openai",
+    "reward.options",
+    "plateau",
+)
 """Sections and free mappings that have one place together."""
 
 
