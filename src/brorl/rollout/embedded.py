@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from brorl.errors import EngineError, PolicyError
-from brorl.policy.load import check_length
+from brorl.errors import EngineError
 from brorl.policy.model import Policy, Prompts
 from brorl.policy.shared_prefix import GroupReader, OwnCache
+from brorl.rollout.checks import check_request
 from brorl.rollout.engine import (
     Completion,
     EngineReport,
@@ -102,7 +102,7 @@ class EmbeddedEngine:
         on_finished: OnFinished | None = None,
     ) -> list[list[Completion]]:
         for request in requests:
-            self._check(request, sampling.max_new_tokens)
+            check_request(self._policy, request, sampling.max_new_tokens)
         groups: list[list[Completion]] = [[] for _ in requests]
         longest = max((len(r.prompt) for r in requests), default=0)
         rows = rows_per_wave(self._policy, self._budget, longest, sampling.max_new_tokens)
@@ -113,18 +113,6 @@ class EmbeddedEngine:
                     on_finished(part.request, part.offset, completions)
         check_counts(requests, groups)
         return groups
-
-    def _check(self, request: Request, new_tokens: int) -> None:
-        low, high = min(request.prompt), max(request.prompt)
-        if low < 0 or high >= self._policy.vocabulary:
-            raise EngineError(
-                f"problem {request.problem_id}: prompt ids must be in "
-                f"[0, {self._policy.vocabulary}), got {low} ... {high}"
-            )
-        try:
-            check_length(self._policy, len(request.prompt) + new_tokens)
-        except PolicyError as error:
-            raise EngineError(f"problem {request.problem_id}: {error}") from error
 
     def _run(
         self, requests: Sequence[Request], parts: Sequence[_Part], sampling: Sampling

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from brorl.rollout.options import LOWEST_VLLM_TEMPERATURE, NOT_FOR_TRAINING
+
 if TYPE_CHECKING:
     from brorl.train.settings import TrainSettings
 
@@ -53,6 +55,7 @@ def contradictions(s: "TrainSettings") -> list[str]:
             f"rollout.top_p={r.top_p}, top_k={r.top_k}: training needs the full distribution, "
             "since log-probs are taken over the full vocabulary; set top_p=1 and top_k=0"
         )
+    found += _of_the_engine(s)
     if s.task is not None and s.data.train is not None:
         found.append("task and data.train exclude each other; add task=null to use own data")
     if s.task is not None and s.data.eval is not None:
@@ -115,4 +118,33 @@ def contradictions(s: "TrainSettings") -> list[str]:
             f"advantage.normalise belongs to reinforce_plus_plus_baseline, not to "
             f"{s.advantage.estimator}"
         )
+    return found
+
+
+def _of_the_engine(s: "TrainSettings") -> list[str]:
+    """What an engine cannot do, and options that belong to another one."""
+    r = s.rollout
+    if r.engine == "openai":
+        return [NOT_FOR_TRAINING]
+    found = []
+    if r.openai is not None:
+        found.append(
+            f"rollout.openai names a server, rollout.engine is {r.engine}: it would be ignored; "
+            "servers are for `brorl eval`"
+        )
+    if r.engine != "vllm":
+        if r.vllm != type(r.vllm)():
+            found.append(
+                f"rollout.vllm belongs to rollout.engine=vllm, got {r.engine}: it would be ignored"
+            )
+        return found
+    for name, value in (
+        ("rollout.temperature", r.temperature),
+        ("eval.temperature", s.eval.temperature),
+    ):
+        if 0 < value < LOWEST_VLLM_TEMPERATURE:
+            found.append(
+                f"{name}={value:g}: vLLM would sample at {LOWEST_VLLM_TEMPERATURE} instead, "
+                "without saying so"
+            )
     return found

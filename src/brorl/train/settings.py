@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from brorl.rollout.options import EngineName, OpenAIOptions, VllmOptions
 from brorl.train.contradictions import contradictions
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
@@ -102,7 +103,9 @@ class AutoWavesSettings(Section):
 class RolloutSettings(Section):
     """How answers are sampled in training."""
 
-    engine: Literal["embedded"] = "embedded"
+    engine: EngineName = "embedded"
+    vllm: VllmOptions = VllmOptions()
+    openai: OpenAIOptions | None = None  # a server's weights cannot be trained: for `brorl eval`
     n: Count | None = None
     waves: Literal["auto"] | Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     auto: AutoWavesSettings = AutoWavesSettings()
@@ -332,12 +335,13 @@ class TrainSettings(Section):
     def reuses_engine_logprobs(self) -> bool:
         """Whether the engine's log-probs serve as the old ones; settled where it is not set.
 
-        The embedded engine samples with the trainer's own weights and precision, so the two
-        are the same numbers up to float error, unless a correction between them is asked for.
+        The embedded engine samples with the trainer's own weights, precision and kernels, so the
+        two are the same numbers up to float error, unless a correction between them is asked for.
+        Another engine's kernels differ, so the trainer scores its answers again.
         """
         if self.reuse_engine_logprobs is not None:
             return self.reuse_engine_logprobs
-        return self.tis.type == "none"
+        return self.rollout.engine == "embedded" and self.tis.type == "none"
 
     @model_validator(mode="after")
     def _contradictions(self) -> Self:
