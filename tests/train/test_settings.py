@@ -106,6 +106,26 @@ CONTRADICTIONS = {
         "kl_coef is 0: there is none",
     ),
     "normalise": ({"advantage": {"estimator": "grpo", "normalise": "token"}}, "not to grpo"),
+    "a server": (
+        {"rollout": {"engine": "openai", "openai": {"base_url": "http://h/v1"}}},
+        "a server's weights do not follow the updates",
+    ),
+    "a server's options": (
+        {"rollout": {"openai": {"base_url": "http://h/v1"}}},
+        "rollout.openai names a server, rollout.engine is embedded",
+    ),
+    "another engine's options": (
+        {"rollout": {"vllm": {"max_num_seqs": 8}}},
+        "rollout.vllm belongs to rollout.engine=vllm, got embedded",
+    ),
+    "colder than vLLM": (
+        {"rollout": {"engine": "vllm", "temperature": 0.005}},
+        "rollout.temperature=0.005: vLLM would sample at 0.01 instead",
+    ),
+    "evaluated colder than vLLM": (
+        {"rollout": {"engine": "vllm"}, "eval": {"temperature": 0.005}},
+        "eval.temperature=0.005: vLLM would sample at 0.01 instead",
+    ),
 }
 
 
@@ -124,7 +144,7 @@ def test_no_contradiction_is_without_a_case():
         with pytest.raises(ConfigError) as found:
             settings_from(merged(STEP, changes), "test")
         given.append(str(found.value))
-    for node in ast.walk(ast.parse(inspect.getsource(contradictions))):
+    for node in ast.walk(ast.parse(inspect.getsource(inspect.getmodule(contradictions)))):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "append":
             text = max(
                 (n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and n.value),
@@ -133,7 +153,24 @@ def test_no_contradiction_is_without_a_case():
             assert any(text in line for line in given), f"no case gives: {text}"
 
 
+def test_old_logprobs_come_from_the_trainer_unless_engine_and_trainer_are_one():
+    """By hand: reuse is settled by the engine and the correction, and can be asked for."""
+    for changes, want in (
+        ({}, True),
+        ({"tis": {"type": "tis"}}, False),
+        ({"rollout": {"engine": "vllm"}}, False),
+        ({"rollout": {"engine": "vllm"}, "tis": {"type": "tis"}}, False),
+        ({"rollout": {"engine": "vllm"}, "reuse_engine_logprobs": True}, True),
+        ({"reuse_engine_logprobs": False}, False),
+    ):
+        assert settings_from(merged(STEP, changes), "test").reuses_engine_logprobs is want
+
+
 IMPOSSIBLE = {
+    "rollout.engine": ["vLLM", None],
+    "rollout.vllm.block_size": [8, 17],
+    "rollout.vllm.tolerance": [0, math.inf],
+    "rollout.vllm.max_num_seqs": [0],
     "rollout.temperature": [0, -1, math.inf],
     "rollout.max_new_tokens": [0, 1.5, "many"],
     "rollout.waves": [[], [0], 4],
@@ -161,10 +198,9 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize("key", IMPOSSIBLE)
 def test_impossible_values_name_their_key(key):
     for value in IMPOSSIBLE[key]:
-        changes = {key: value}
-        *section, last = key.split(".")
-        if section:
-            changes = {section[0]: {last: value}}
+        changes = value
+        for name in reversed(key.split(".")):
+            changes = {name: changes}
         with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
             settings_from(merged(STEP, changes), "test")
 
