@@ -91,31 +91,36 @@ def no_report(monkeypatch):
     monkeypatch.setattr(api, "write_report", lambda run: run / "report.html")
 
 
-def forked(call: Callable[[], object], log: Path, timeout_s: float = 120.0) -> int:
-    """Run a call in a forked process: its exit status, or minus the signal that ended it.
+def fork(call: Callable[[], object], log: Path) -> int:
+    """Run a call in a forked process; its pid.
 
     The child shares the imports, so it costs a fraction of a second; torch runs on one thread in
     it, since threads do not survive a fork. What it prints goes to `log`.
     """
     pid = os.fork()
-    if pid == 0:
-        status = 99
-        try:
-            handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            os.dup2(handle, 1)
-            os.dup2(handle, 2)
-            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-            torch.set_num_threads(1)
-            call()
-            status = 0
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
+    if pid:
+        return pid
+    status = 99
+    try:
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        torch.set_num_threads(1)
+        call()
+        status = 0
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def ended(pid: int, log: Path, timeout_s: float = 120.0) -> int:
+    """Wait for a forked process: its exit status, or minus the signal that ended it."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -125,6 +130,11 @@ def forked(call: Callable[[], object], log: Path, timeout_s: float = 120.0) -> i
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     raise AssertionError(f"the child did not end in {timeout_s} s: {log.read_text()[-500:]}")
+
+
+def forked(call: Callable[[], object], log: Path, timeout_s: float = 120.0) -> int:
+    """`fork`, then `ended`."""
+    return ended(fork(call, log), log, timeout_s)
 
 
 def command(*arguments: Any) -> Callable[[], None]:
