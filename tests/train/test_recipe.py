@@ -36,7 +36,7 @@ def written(tmp_path, text, name="r.yaml"):
 
 
 def test_the_recipes_of_the_contract_are_shipped():
-    assert {"quickstart", "prorl", "brorl", "dapo", "grpo"} <= set(shipped())
+    assert {"quickstart", "prorl", "brorl", "adaptive", "dapo", "grpo"} <= set(shipped())
 
 
 @pytest.mark.parametrize("name", shipped())
