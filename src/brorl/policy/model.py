@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from brorl.errors import PolicyError, ShapeError
+from brorl.errors import ShapeError
 from brorl.policy.shared_prefix import GroupReader, OwnCache, PromptReader, shared_attention
+from brorl.policy.speech import Speech
 from brorl.policy.token_logprobs import TokenLogprobs, token_logprobs
 
 
@@ -49,54 +50,21 @@ class Policy:
     def vocabulary(self) -> int:
         return int(self.model.get_output_embeddings().weight.shape[0])
 
+    @property
+    def speech(self) -> Speech:
+        return Speech(self.tokenizer)
+
     def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of a prompt, through the chat template where the tokenizer has one.
-
-        Raises:
-            PolicyError: an empty prompt, or two BOS tokens in a row (a template that already
-                holds one, tokenised again with special tokens).
-        """
-        if getattr(self.tokenizer, "chat_template", None):
-            ids = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}],
-                add_generation_prompt=True,
-                tokenize=True,
-                return_dict=False,
-            )
-        else:
-            ids = self._open(text)
-        if not text or not ids:
-            raise PolicyError(f"a prompt needs at least one token, got none from {text[:80]!r}")
-        bos = self.tokenizer.bos_token_id
-        if bos is not None and len(ids) > 1 and ids[0] == ids[1] == bos:
-            raise PolicyError(
-                f"prompt begins with two BOS tokens ({bos}); take the BOS out of the chat template "
-                f"or out of the text {text[:80]!r}"
-            )
-        return tuple(int(i) for i in ids)
-
-    def _open(self, text: str) -> list[int]:
-        """Ids of a text that goes on: without the EOS with which some tokenizers close it."""
-        ids: list[int] = self.tokenizer(text).input_ids
-        bare: list[int] = self.tokenizer(text, add_special_tokens=False).input_ids
-        if len(ids) > len(bare) and ids[-1] == self.tokenizer.eos_token_id:
-            return ids if bare and ids[-len(bare) :] == bare else ids[:-1]
-        return ids
+        """See Speech.encode."""
+        return self.speech.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text for graders and people; never tokenised again."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+        """See Speech.decode."""
+        return self.speech.decode(ids)
 
     def decode_all(self, answers: Sequence[NDArray[np.int32]]) -> list[str]:
-        """`decode` of many answers; equal token sequences, common in a group, are decoded once."""
-        known: dict[bytes, str] = {}
-        texts = []
-        for tokens in answers:
-            key = tokens.tobytes()
-            if key not in known:
-                known[key] = self.decode(tokens.tolist())
-            texts.append(known[key])
-        return texts
+        """See Speech.decode_all."""
+        return self.speech.decode_all(answers)
 
     def read_prompts(self, prompts: Sequence[Sequence[int]]) -> Prompts:
         """Run each prompt once. Gradients flow unless the caller turned them off."""
