@@ -8,8 +8,9 @@ N = 16, N = 512 and a plain down-weighting of solved prompts?
 Design. Three tasks. Each has two starts: a warm start (seeds 0 and 1), then N = 16 for `depth`
 samples, until progress has slowed. From each start every arm goes on with three seeds, weights and
 optimizer restored, for `budget` generated samples. Held equal: start, training and held-out
-problems, number of mini-batches, loss, learning rate (but for the arm that scales it). Not equal,
-and reported: updates, kept samples, samples per update, seconds. Held-out problems are sampled 16
+problems, number of mini-batches, loss, learning rate (but for the arm that scales it); prompts a
+step but for N = 512, which has a quarter of them as in the paper. Not equal, and reported:
+updates, kept samples, samples per update, seconds. Held-out problems are sampled 16
 times at every quarter of the budget; scores between are linear interpolations.
 
 Each run is an ordinary run folder under FOLDER; a second call goes on where the first was
@@ -51,7 +52,7 @@ TASKS = {
 }
 NARROW = {"rollout.n": 16, "prompts_per_step": 32}
 WIDE = {"rollout.n": 512, "prompts_per_step": 8}
-WAVES = {"rollout.n": None, "rollout.waves": [16, 64, 256, 512], "prompts_per_step": 8}
+WAVES = {"rollout.n": None, "rollout.waves": [16, 64, 256, 512], "prompts_per_step": 32}
 ARMS = {
     "N=16": NARROW,
     "N=512": WIDE,
