@@ -1,13 +1,16 @@
 """Success rates of prompts, shrunk towards what the other prompts say: 0 of 16 is not 0.
 
-Empirical Bayes: rates are draws of a Beta(a, b) that the prompts' own counts decide, by maximum
-marginal likelihood, and a prompt's rate given its counts is Beta(a + c, b + n - c). The counts
-may come from groups that stopped because of what they had drawn: how a group ended has a
-probability (ways) · p^c (1 - p)^(n - c) in which the ways do not depend on p, so the likelihood,
+Empirical Bayes: rates are draws of a Beta(a, b), or of a mixture of two where the counts demand
+it (by BIC: many prompts near 0 and many near 1 with few between are no Beta), fitted to the
+prompts' own counts by maximum marginal likelihood. A rate given its counts is a mixture of
+Beta(a + c, b + n - c).
+
+The counts may come from groups that stopped because of what they had drawn: how a group ended has
+a probability (ways) · p^c (1 - p)^(n - c) in which the ways do not depend on p, so the likelihood,
 and with it everything here, is that of a fixed n (the stopping rule is ignorable). The plain
 c / n is not so lucky; algo.stopping corrects it.
 
-Axes:  P prompts
+Axes:  P prompts · K components of the mixture
 """
 
 from typing import NamedTuple
@@ -15,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
-from scipy.special import betaln
+from scipy.special import betaln, logsumexp
 
 from brorl.errors import ShapeError
 
@@ -24,90 +27,89 @@ MADE_UP = (1, 2)
 none wrong) the likelihood alone would put every rate at 0 (or 1)."""
 
 _LOGIT, _LOG_SIZE = 14.0, (-6.0, 12.0)  # bounds of logit a/(a+b) and of log(a+b)
+_SHARE = 6.0  # bound of the logit of the first component's weight
+_MORE = 3  # parameters that a second component adds
 
 Rates = NDArray[np.float64]
 
 
 class Prior(NamedTuple):
-    """The fitted Beta(a, b)."""
+    """The fitted mixture; its components in ascending order of their means."""
 
-    a: float
-    b: float
+    weight: tuple[float, ...]  # add up to 1
+    a: tuple[float, ...]
+    b: tuple[float, ...]
 
     @property
     def mean(self) -> float:
-        """a / (a + b)."""
-        return self.a / (self.a + self.b)
+        """Sum over components of weight · a / (a + b)."""
+        return sum(w * a / (a + b) for w, a, b in zip(self.weight, self.a, self.b, strict=True))
 
 
 class Posterior(NamedTuple):
-    """Beta(a_P, b_P), one a prompt."""
+    """Rates given counts: for each prompt a mixture of Beta(a, b)."""
 
-    a_P: Rates
-    b_P: Rates
+    weight_KP: Rates
+    a_KP: Rates
+    b_KP: Rates
 
     @property
     def mean_P(self) -> Rates:
-        """(a + c) / (a + b + n)."""
-        return np.asarray(self.a_P / (self.a_P + self.b_P))
+        """E[p], [P]; for one component (a + c) / (a + b + n)."""
+        return self._mix(self.a_KP / (self.a_KP + self.b_KP))
 
     def all_right(self, n: int) -> Rates:
-        """E[p^n] = B(a + n, b) / B(a, b), [P]: n more answers would all be right."""
-        return np.asarray(np.exp(betaln(self.a_P + n, self.b_P) - betaln(self.a_P, self.b_P)))
+        """E[p^n], [P]: n more answers would all be right."""
+        return self._mix(np.exp(betaln(self.a_KP + n, self.b_KP) - betaln(self.a_KP, self.b_KP)))
 
     def all_wrong(self, n: int) -> Rates:
         """E[(1 - p)^n], [P]: n more answers would all be wrong."""
-        return np.asarray(np.exp(betaln(self.a_P, self.b_P + n) - betaln(self.a_P, self.b_P)))
+        return self._mix(np.exp(betaln(self.a_KP, self.b_KP + n) - betaln(self.a_KP, self.b_KP)))
 
     def fewer_than(self, k: int, n: int) -> Rates:
-        """P(fewer than k of n more answers are right), [P]: a beta-binomial tail."""
-        base = betaln(self.a_P, self.b_P)
-        total = np.zeros_like(self.a_P)
+        """P(fewer than k of n more answers are right), [P]: beta-binomial tails."""
+        base = betaln(self.a_KP, self.b_KP)
+        total = np.zeros_like(self.a_KP)
         for c in range(min(k, n + 1)):
             ways = -betaln(c + 1, n - c + 1) - np.log(n + 1)
-            total += np.exp(ways + betaln(self.a_P + c, self.b_P + n - c) - base)
-        return total
+            total += np.exp(ways + betaln(self.a_KP + c, self.b_KP + n - c) - base)
+        return self._mix(total)
 
     def variance(self) -> Rates:
-        """E[p (1 - p)] = a b / ((a + b)(a + b + 1)), [P]: of one reward of 0 or 1."""
-        size = self.a_P + self.b_P
-        return np.asarray(self.a_P * self.b_P / (size * (size + 1)))
+        """E[p (1 - p)], [P]: of one reward of 0 or 1."""
+        size = self.a_KP + self.b_KP
+        return self._mix(self.a_KP * self.b_KP / (size * (size + 1)))
+
+    def _mix(self, values_KP: Rates) -> Rates:
+        return np.asarray((self.weight_KP * values_KP).sum(axis=0))
 
 
 def fit_prior(right_P: ArrayLike, total_P: ArrayLike, *, start: Prior | None = None) -> Prior:
-    """Beta(a, b) that maximises sum over prompts of log B(a + c, b + n - c) / B(a, b).
+    """The mixture that maximises sum over prompts of log sum over k of w_k BB(c | n, a_k, b_k).
 
     Args:
         right_P: int [P], right answers of each prompt.
         total_P: int [P], >= 1, answers of each prompt.
-        start: where the search begins; by default at the pooled mean and a + b = 1.
+        start: begin there and keep its number of components; by default one is tried, then two.
 
     Raises:
         ShapeError: no prompt, other shapes, or counts outside 0 <= right <= total.
 
     Source:
-        Robbins 1956 (empirical Bayes); the beta-binomial of Skellam 1948.
+        Robbins 1956 (empirical Bayes); the beta-binomial of Skellam 1948; Schwarz 1978 (BIC).
     """
     right, total = _checked(right_P, total_P)
     pairs, times = np.unique(
         np.vstack([np.column_stack([right, total]), [MADE_UP]]), axis=0, return_counts=True
     )
-    c, n = pairs[:, 0], pairs[:, 1]
-
-    def loss(x: NDArray[np.float64]) -> float:
-        a, b = _beta(x)
-        return -float(times @ (betaln(a + c, b + n - c) - betaln(a, b)))
-
-    mean = (right.sum() + MADE_UP[0]) / (total.sum() + MADE_UP[1])
-    begin = (
-        np.array([np.log(mean / (1 - mean)), 0.0])
-        if start is None
-        else np.array([np.log(start.a / start.b), np.log(start.a + start.b)])
-    )
-    found = minimize(
-        loss, begin, method="L-BFGS-B", bounds=[(-_LOGIT, _LOGIT), _LOG_SIZE], tol=1e-9
-    )
-    return Prior(*map(float, _beta(found.x)))
+    if start is not None:
+        return _prior(_climb(pairs, times, _parameters(start))[0])
+    mean = float((right.sum() + MADE_UP[0]) / (total.sum() + MADE_UP[1]))
+    one, loss = _climb(pairs, times, np.array([_logit(mean), 0.0]))
+    low, high = (_logit(float(q)) for q in np.quantile((right + 0.5) / (total + 1), [0.25, 0.75]))
+    two, better = _climb(pairs, times, np.array([low, 1.0, high, 1.0, 0.0]))
+    demanded = 2 * (loss - better) > _MORE * np.log(times.sum())
+    return _prior(two if demanded else one)
 
 
 def shrink(right_P: ArrayLike, total_P: ArrayLike, prior: Prior) -> Posterior:
@@ -117,12 +119,54 @@ def shrink(right_P: ArrayLike, total_P: ArrayLike, prior: Prior) -> Posterior:
         ShapeError: as fit_prior.
     """
     right, total = _checked(right_P, total_P)
-    return Posterior(prior.a + right, prior.b + (total - right))
+    a_K, b_K = np.array(prior.a)[:, None], np.array(prior.b)[:, None]
+    log_KP = np.log(prior.weight)[:, None] + _log_likelihood(a_K, b_K, right, total)
+    return Posterior(np.exp(log_KP - logsumexp(log_KP, axis=0)), a_K + right, b_K + (total - right))
 
 
-def _beta(x: NDArray[np.float64]) -> tuple[float, float]:
-    size = float(np.exp(x[1]))
-    return size / (1 + float(np.exp(-x[0]))), size / (1 + float(np.exp(x[0])))
+def _climb(pairs: Rates, times: NDArray[np.int64], begin: Rates) -> tuple[Rates, float]:
+    """The nearest maximum of the marginal likelihood, and its negative logarithm."""
+    c, n = pairs[:, 0], pairs[:, 1]
+
+    def loss(x: Rates) -> float:
+        prior = _prior(x)
+        a_K, b_K = np.array(prior.a)[:, None], np.array(prior.b)[:, None]
+        log_KP = np.log(prior.weight)[:, None] + _log_likelihood(a_K, b_K, c, n)
+        return -float(times @ logsumexp(log_KP, axis=0))
+
+    bounds = [(-_LOGIT, _LOGIT), _LOG_SIZE, (-_LOGIT, _LOGIT), _LOG_SIZE, (-_SHARE, _SHARE)]
+    found = minimize(loss, begin, method="L-BFGS-B", bounds=bounds[: len(begin)], tol=1e-9)
+    return np.asarray(found.x), float(found.fun)
+
+
+def _log_likelihood(a_K: Rates, b_K: Rates, right: Rates, total: Rates) -> Rates:
+    """log B(a + c, b + n - c) - log B(a, b), [K, P]: the ways are left out."""
+    return np.asarray(betaln(a_K + right, b_K + total - right) - betaln(a_K, b_K))
+
+
+def _prior(x: Rates) -> Prior:
+    """From (logit mean, log size) of each component and, of two, the logit of the weight."""
+    parts = sorted(
+        (float(logit), float(size), weight)
+        for (logit, size), weight in zip(x[:4].reshape(-1, 2), _weights(x), strict=True)
+    )
+    a = tuple(float(np.exp(s) / (1 + np.exp(-m))) for m, s, _ in parts)
+    b = tuple(float(np.exp(s) / (1 + np.exp(m))) for m, s, _ in parts)
+    return Prior(tuple(w for *_, w in parts), a, b)
+
+
+def _weights(x: Rates) -> list[float]:
+    return [1.0] if len(x) < 5 else [float(1 / (1 + np.exp(-x[4]))), float(1 / (1 + np.exp(x[4])))]
+
+
+def _parameters(prior: Prior) -> Rates:
+    parts = [[np.log(a / b), np.log(a + b)] for a, b in zip(prior.a, prior.b, strict=True)]
+    tail = [_logit(prior.weight[0])] if len(parts) == 2 else []
+    return np.array([*np.ravel(parts), *tail], dtype=np.float64)
+
+
+def _logit(p: float) -> float:
+    return float(np.log(p / (1 - p)))
 
 
 def _checked(right_P: ArrayLike, total_P: ArrayLike) -> tuple[Rates, Rates]:
