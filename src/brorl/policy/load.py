@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -10,12 +10,14 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedTokenizerFast,
 )
 from transformers.utils import logging as transformers_logging
 
 from brorl.errors import PolicyError
 from brorl.policy.model import Policy
+from brorl.policy.speech import Speech
 from brorl.policy.support import check_shared_prefix
 from brorl.policy.tiny import TinyShape, character_tokenizer, tiny_model
 
@@ -46,10 +48,7 @@ def load_policy(
     """
     if dtype not in DTYPES:
         raise PolicyError(f"model.dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
-    folder = Path(path).expanduser()
-    if not folder.exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
-        raise PolicyError(f"model.path: no folder {path!r}, and it is not a hub name (owner/name)")
-    found = str(folder) if folder.exists() else path
+    found = _place(path)
     common = {"revision": revision, "trust_remote_code": False}  # None would ask at the terminal
     try:
         config = AutoConfig.from_pretrained(found, **common)
@@ -58,8 +57,9 @@ def load_policy(
             found, dtype=DTYPES[dtype], output_loading_info=True, **common
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        raise PolicyError(f"model.path: cannot open {path!r} as a causal LM: {first}") from error
+        raise PolicyError(
+            f"model.path: cannot open {path!r} as a causal LM: {_first(error)}"
+        ) from error
     model, loading = opened
     architectures = getattr(config, "architectures", None) or []
     if architectures and type(model).__name__ not in architectures:
@@ -73,6 +73,41 @@ def load_policy(
             f"the first is {missing[0]}"
         )
     return _ready(model.to(device), tokenizer, path, trained_length)
+
+
+class WithoutModel(NamedTuple):
+    """What can be known of a policy whose weights lie elsewhere."""
+
+    speech: Speech
+    eos_ids: frozenset[int]
+    positions: int | None  # that the model's configuration allows; None where it does not say
+
+
+def load_without_model(path: str, *, revision: str | None) -> WithoutModel:
+    """Open a checkpoint's tokenizer and configuration, and none of its weights.
+
+    Args:
+        path: a folder, or a hub name.
+        revision: branch, tag or commit of a hub model.
+
+    Raises:
+        PolicyError: nothing there, or no EOS.
+    """
+    found = _place(path)
+    common: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    try:
+        config = AutoConfig.from_pretrained(found, **common)
+        tokenizer = _open_tokenizer(found, common)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise PolicyError(
+            f"model.path: cannot open the tokenizer of {path!r}: {_first(error)}"
+        ) from error
+    try:
+        generation = GenerationConfig.from_pretrained(found, **common)
+    except OSError:  # a checkpoint need not have one; then the model's configuration stands in
+        generation = config
+    positions = getattr(config, "max_position_embeddings", None)
+    return WithoutModel(Speech(tokenizer), _eos_ids(generation, tokenizer, path), positions)
 
 
 def tiny_policy(shape: TinyShape, *, seed: int, device: str, trained_length: int) -> Policy:
@@ -91,7 +126,7 @@ def save_policy(policy: Policy, folder: Path) -> None:
 def _ready(model: Any, tokenizer: Any, source: str, trained_length: int) -> Policy:
     model.eval()  # no dropout, in training too: a rollout must be scored as it was sampled
     model.requires_grad_(True)
-    eos_ids = _eos_ids(model, tokenizer, source)
+    eos_ids = _eos_ids(model.generation_config, tokenizer, source)
     if len(tokenizer) > model.get_output_embeddings().weight.shape[0]:
         raise PolicyError(
             f"{source}: the tokenizer knows {len(tokenizer)} tokens, the model only "
@@ -101,6 +136,18 @@ def _ready(model: Any, tokenizer: Any, source: str, trained_length: int) -> Poli
     check_length(policy, trained_length)
     check_shared_prefix(policy)
     return policy
+
+
+def _place(path: str) -> str:
+    """The folder where there is one, else a hub name. Raises PolicyError where it is neither."""
+    folder = Path(path).expanduser()
+    if not folder.exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
+        raise PolicyError(f"model.path: no folder {path!r}, and it is not a hub name (owner/name)")
+    return str(folder) if folder.exists() else path
+
+
+def _first(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
 def _open_tokenizer(found: str, common: dict[str, Any]) -> Any:
@@ -146,13 +193,13 @@ def check_length(policy: Policy, tokens: int) -> None:
         )
 
 
-def _eos_ids(model: Any, tokenizer: Any, source: str) -> frozenset[int]:
+def _eos_ids(generation: Any, tokenizer: Any, source: str) -> frozenset[int]:
     """Every id that ends an answer; one that is missed shows as answers that never end.
 
     A model config names an EOS by default, true or not, so the tokenizer must name one itself.
     """
     if tokenizer.eos_token_id is None:
         raise PolicyError(f"{source}: the tokenizer has no EOS token, so no answer could end")
-    named = getattr(model.generation_config, "eos_token_id", None)
+    named = getattr(generation, "eos_token_id", None)
     listed = named if isinstance(named, list) else [named]
     return frozenset(int(i) for i in [*listed, tokenizer.eos_token_id] if i is not None)
