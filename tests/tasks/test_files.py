@@ -4,15 +4,20 @@ import gzip
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 from brorl.errors import ConfigError, DataError
 from brorl.tasks.build import build_task
 from brorl.tasks.files import FileTask, plain
+from brorl.verify.choice import ChoiceVerifier
 from brorl.verify.exact import ExactMatch
 from brorl.verify.instruction import InstructionVerifier
 from brorl.verify.math import MathVerifier
@@ -97,6 +102,12 @@ def test_unreadable_golds_are_set_aside_and_counted(tmp_path):
         ('{"q": "x", "a": ""}', r"must be text or a number, got ''"),
         ('{"q": "x", "a": NaN}', r"must be text or a number, got nan"),
         ("[" * 100_000, r"t\.jsonl:1: not JSON"),
+        ('{"q": "x", "a": 1, "q": "y"}', r"t\.jsonl:1: not JSON: key 'q' twice in one object"),
+        ('{"q": "x", "a": 1, "r": {"b": 1, "b": 1}}', r"t\.jsonl:1: .*key 'b' twice"),
+        ('{"q": "x", "a": ' + "9" * 5000 + "}", r"t\.jsonl:1: not JSON: .*4300"),
+        ('{"q": "x", "a": 1e999}', r"must be text or a number, got inf"),
+        ('{"q": "x\\ud800", "a": 1}', r"t\.jsonl:1: need whole Unicode text"),
+        ('{"q": {"a": 1}, "a": 1}', r"field 'q' must be text, got {'a': 1}"),
     ],
 )
 def test_bad_rows_are_named_by_file_and_line(tmp_path, text, message):
@@ -104,6 +115,61 @@ def test_bad_rows_are_named_by_file_and_line(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         task(str(path))
+
+
+def test_a_key_twice_in_a_json_array_is_refused_too(tmp_path):
+    (tmp_path / "t.json").write_text('[{"q": "x", "a": 1}, {"q": "x", "a": 1, "a": 2}]')
+    with pytest.raises(DataError, match=r"t\.json: not JSON: key 'a' twice in one object"):
+        task(str(tmp_path / "t.json"))
+
+
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+    | st.sampled_from([10**400, "\ud800", "\0", "\u2028", "$" * 50, "\\boxed{"])
+)  # fmt: skip
+anything = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+made_up_rows = st.dictionaries(st.sampled_from(["q", "a", "r"]), anything) | st.fixed_dictionaries(
+    {"q": st.text(min_size=1, max_size=20), "a": scalars, "r": anything}
+)
+
+
+def outcome(path, **changes):
+    """Problems, or the one line that refuses them; anything else that is raised fails a test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return task(str(path), **changes).problems("train")
+        except DataError as error:
+            line = str(error)
+    assert "\n" not in line
+    assert len(line) < 1000
+    return line
+
+
+@examples(max_examples=200, deadline=None, derandomize=True)
+@given(made_up=st.lists(made_up_rows, max_size=4),
+       verifier=st.sampled_from([MathVerifier("lenient"), ExactMatch(), ChoiceVerifier("r")]))  # fmt: skip
+def test_made_up_rows_are_problems_or_one_line(tmp_path_factory, made_up, verifier):
+    """Attack: numbers beyond every range, half surrogates, NUL, nesting, for three verifiers."""
+    path = tmp_path_factory.mktemp("rows") / "t.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in made_up))
+    found = outcome(path, verifier=verifier)
+    assert found.startswith(str(path)) if isinstance(found, str) else len(found) <= len(made_up)
+
+
+@examples(max_examples=200, deadline=None, derandomize=True)
+@given(st.binary(max_size=60) | st.text(max_size=60).map(lambda t: t.encode("utf-8", "replace")))
+def test_made_up_bytes_are_rows_or_one_line(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("bytes") / "t.jsonl"
+    path.write_bytes(content)
+    found = outcome(path)
+    assert found.startswith(str(path)) if isinstance(found, str) else found
 
 
 def test_files_that_cannot_be_used(tmp_path):

@@ -95,3 +95,36 @@ def test_a_lost_verdict_is_never_made_up(monkeypatch):
     monkeypatch.setattr(GraderPool, "gather", lambda self, tickets: [wrong("x", "y")])
     with pytest.raises(AssertionError, match="as many verdicts"):
         graded(GroundTruth(), [(0, [0, 1])])
+
+
+class Queue:
+    """A pool that judges nothing before it is asked: what is handed over stays in the queue."""
+
+    def __init__(self):
+        self.queued = 0
+
+    def submit_many(self, verifier, *, texts, **rest):
+        self.queued += len(texts)
+        return list(texts)
+
+    def gather(self, tickets):
+        self.queued -= len(tickets)
+        return [correct(t, "") for t in tickets]
+
+    def stats(self):
+        return self
+
+
+def test_the_backlog_of_graders_by_hand():
+    """Handed over: 3, then 2 more (5 wait); two are judged before sampling ends (3 wait)."""
+    pool, group = Queue(), Group("p#0", Problem("p", "?", "a"), (1,), seed=0, born=1)
+    desk = GradingDesk(Letters(), pool, ExactMatch(), GroundTruth())
+    desk.take(group, 0, [completion(0)] * 3)
+    desk.take(group, 3, [completion(1)] * 2)
+    pool.queued -= 2
+    desk.finish()
+    assert desk.backlog == (5, 3)
+    pool.queued = 0
+    desk.take(group, 5, [completion(0)])  # a later wave of the same step waits less
+    desk.finish()
+    assert desk.backlog == (5, 3)

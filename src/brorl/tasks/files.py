@@ -203,8 +203,9 @@ def _gold(row: TableRow, name: str) -> str:
         return boxes[-1].content
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number and math.isfinite(value):
+    if isinstance(value, int) and not isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, float) and math.isfinite(value):
         return repr(value)
     if isinstance(value, str) and value.strip():
         return value

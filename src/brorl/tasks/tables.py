@@ -71,9 +71,22 @@ def _json_lines(path: Path) -> Iterator[TableRow]:
             yield TableRow(where, _whole_text(_object(line, where), where))
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are there once: JSON readers take the last of equal ones, or the first.
+
+    Raises:
+        ValueError: a key twice; it would silently hide a prompt or a gold.
+    """
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        twice = next(k for k in values if sum(key == k for key, _ in pairs) > 1)
+        raise ValueError(f"key {twice!r:.80} twice in one object")
+    return values
+
+
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -83,7 +96,7 @@ def _object(text: str, where: str) -> dict[str, Any]:
 
 def _json(path: Path) -> Iterator[TableRow]:
     try:
-        values = json.loads(_text(path))
+        values = json.loads(_text(path), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not JSON: {error}") from error
     if not isinstance(values, list):

@@ -18,7 +18,7 @@ from brorl.errors import RunError
 from brorl.policy.model import Policy
 from brorl.rollout.engine import Completion, Engine, Request, Sampling, check_counts
 from brorl.seeds import derive_seed
-from brorl.train.grading import GradingDesk
+from brorl.train.grading import Backlog, GradingDesk
 from brorl.train.groups import Fate, Group
 from brorl.train.prompts import Draw, PromptSource
 from brorl.train.settings import TrainSettings
@@ -103,7 +103,7 @@ class Collector:
         """
         s, target = self.settings, self.settings.prompts_per_step
         out = Collected(kept=self.carried, totals=self.totals)
-        self.desk.waited_s = 0.0
+        self.desk.waited_s, self.desk.backlog = 0.0, Backlog(0, 0)
         self.carried = []
         dynamic = s.dynamic_sampling
         rounds = dynamic.max_gen_batches if dynamic.enable else 1

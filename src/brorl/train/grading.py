@@ -26,6 +26,13 @@ class _Batch(NamedTuple):
     extra: list[Ticket] | None  # a second grading that the reward source asked for
 
 
+class Backlog(NamedTuple):
+    """Gradings that waited for a grader process, or were in one, in a step."""
+
+    most: int  # at once, when answers were handed over
+    at_end: int  # when sampling had ended: what it did not hide. Growing: more grading.workers
+
+
 class GradingDesk:
     """Takes completions as they finish and turns them into samples of their groups.
 
@@ -44,6 +51,7 @@ class GradingDesk:
         self._verifier = verifier
         self._reward = reward
         self.waited_s = 0.0  # waiting for verdicts since `collect` began: not hidden by sampling
+        self.backlog = Backlog(0, 0)  # since `collect` began
         self._waiting: list[_Batch] = []
 
     def take(self, group: Group, first: int, completions: Sequence[Completion]) -> None:
@@ -62,11 +70,15 @@ class GradingDesk:
                 self._submit(extra.verifier, problem, texts, extra.gold) if extra else None,
             )
         )
+        queued = self._pool.stats().queued
+        self.backlog = self.backlog._replace(most=max(self.backlog.most, queued))
         self.waited_s += time.perf_counter() - start
 
     def finish(self) -> None:
         """Wait for every verdict and append the samples to their groups, in sample order."""
         start = time.perf_counter()
+        queued = self._pool.stats().queued
+        self.backlog = self.backlog._replace(at_end=max(self.backlog.at_end, queued))
         for batch in self._waiting:
             true = self._pool.gather(batch.true)
             extra: Sequence[Verdict | None] = (

@@ -11,6 +11,7 @@ from brorl.policy.model import Policy
 from brorl.rollout.engine import Engine
 from brorl.train.batch import minibatches, rows_of
 from brorl.train.collect import Collected, Collector
+from brorl.train.grading import Backlog
 from brorl.train.reference import Reference
 from brorl.train.rewards import assign_advantages, shape
 from brorl.train.settings import TrainSettings
@@ -41,6 +42,7 @@ class StepResult(NamedTuple):
     report: UpdateReport
     width: dict[str, float]  # what the width left unsampled, before the update
     seconds: dict[str, float]
+    backlog: Backlog | None = None  # of the grader pool; None where none of ours graded
 
 
 @dataclass
@@ -116,4 +118,4 @@ def train_step(
     if correction is not None:
         report.mismatch, report.mismatch_kept, report.masked_share = correction
     clock.lap("update")
-    return StepResult(collected, report, width, clock.seconds)
+    return StepResult(collected, report, width, clock.seconds, collector.desk.backlog)

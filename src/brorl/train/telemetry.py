@@ -70,6 +70,9 @@ def clock_metrics(result: StepResult, eval_s: float, other_s: float) -> Metrics:
     out["throughput/generated_samples_per_s"] = quotient(len(samples), seconds["generate"])
     out["throughput/kept_samples_per_s"] = quotient(kept, whole)
     out["throughput/tokens_per_s"] = quotient(tokens, seconds["generate"])
+    if result.backlog is not None:
+        out["throughput/grader_queue_max"] = result.backlog.most
+        out["throughput/grader_queue_end"] = result.backlog.at_end
     out["memory/peak_rss"] = peak_rss()
     if torch.cuda.is_available():
         out["memory/device_peak"] = torch.cuda.max_memory_allocated()
