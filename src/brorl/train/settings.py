@@ -93,8 +93,8 @@ class AutoWavesSettings(Section):
     """`rollout.waves: auto`: see brorl.train.widening."""
 
     ladder: Annotated[tuple[Count, ...], Field(min_length=1)] = (16, 64, 256, 512)
-    window: Annotated[int, Field(ge=3)] = 5  # evaluations
-    smallest_gain: Positive = 0.01  # of held-out pass@1 over the window
+    window: Annotated[int, Field(ge=3)] = 10  # evaluations; 5 leave the interval too wide to decide
+    smallest_gain: Positive = 0.02  # of held-out pass@1 over the window
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
     min_all_wrong: Share = 0.02  # of groups
     replay: tuple[Count, ...] | None = None  # steps after which a wave is added, instead
@@ -221,8 +221,8 @@ class EvalSettings(Section):
 class PlateauSettings(Section):
     """When held-out progress counts as stopped: see brorl.report.outlook."""
 
-    window: Annotated[int, Field(ge=3)] = 5  # scheduled evaluations
-    smallest_gain: Positive = 0.01  # of held-out pass@1 over the window
+    window: Annotated[int, Field(ge=3)] = 10  # scheduled evaluations
+    smallest_gain: Positive = 0.02  # of held-out pass@1 over the window
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
 
