@@ -2,8 +2,9 @@
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -58,6 +59,16 @@ def evaluate(
     plain: Annotated[
         bool, typer.Option("--plain", help="Send prompts as they are, without chat template.")
     ] = False,
+    engine: Annotated[
+        str, typer.Option(help="embedded, vllm, or openai: a server that has the model.")
+    ] = "embedded",
+    base_url: Annotated[
+        str | None, typer.Option(help="Of the server, e.g. http://127.0.0.1:8000/v1.")
+    ] = None,
+    engine_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Of vllm or openai, e.g. concurrency=64."),
+    ] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
@@ -76,32 +87,41 @@ def evaluate(
     A call that was stopped goes on when given again. OUT holds evaluation.json (for compare),
     report.html, report.md, samples.jsonl and verdicts.jsonl.
 
+    With --engine openai the server answers, and MODEL says whose tokenizer and chat template it
+    has. See docs/engines.md.
+
     Example: brorl eval runs/quickstart --suite math500 --data ~/benchmarks --problems 50
     """
-    from brorl.cli.eval_model import new_token_limit, open_model, template_hash
+    from brorl.cli.eval_engine import answering_policy, answering_server, engine_name
     from brorl.cli.eval_progress import EvalProgress
     from brorl.errors import ConfigError, Interrupted
     from brorl.evaluate.results import write_evaluation
     from brorl.evaluate.sample import evaluate as run
     from brorl.record.rundir import RunLock
-    from brorl.rollout.embedded import EmbeddedEngine
     from brorl.verify.pool import GraderPool
 
     _check(samples, temperature, problems, level, memory)
     named = _suites(suite, data, hub, task, per_task, score, prompt, answer, verifier)
     loaded = [_first(s, problems) for s in named]
-    opened = open_model(model, revision=revision, dtype=dtype, device=device, plain=plain)
-    policy = opened.policy
-    _check_template(loaded, template_hash(policy), model, plain)
+    name, own = engine_name(engine, base_url), engine_option or []
+    where: dict[str, Any] = {
+        "revision": revision, "dtype": dtype, "device": device, "plain": plain
+    }
+    if base_url is not None:
+        answerer = answering_server(model, own, base_url=base_url, **where)
+    else:
+        budget = int(memory * GIBIBYTE)
+        answerer = answering_policy(model, name, own, memory_budget=budget, **where)
+    _check_template(loaded, answerer.template, model, plain)
     texts = [p.prompt for s in loaded for part in s.parts for p in part.problems]
     settings = _settings(
         samples=samples,
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
-        max_new_tokens=new_token_limit(policy, texts, max_new_tokens),
-        chat_template=template_hash(policy),
-        engine="embedded",
+        max_new_tokens=answerer.max_new_tokens(texts, max_new_tokens),
+        chat_template=answerer.template,
+        engine=name,
         seed=seed,
     )
     folder = out or Path("evals") / Path(model).name
@@ -110,20 +130,25 @@ def evaluate(
     except OSError as error:
         raise ConfigError(f"--out {folder} cannot be made: {error.strerror}") from error
     count = (os.cpu_count() or 1) if workers is None else workers
-    engine = EmbeddedEngine(policy, memory_budget=int(memory * GIBIBYTE))
-    with RunLock(folder), EvalProgress() as progress, GraderPool(count, 10.0) as pool:
+    longest = max(len(answerer.speech.encode(text)) for text in texts)
+    with (
+        RunLock(folder),
+        EvalProgress() as progress,
+        GraderPool(count, 10.0) as pool,
+        closing(answerer.engine(longest + settings.max_new_tokens)) as sampler,
+    ):
         for s in loaded:
             for note in s.notes:
                 progress.note(f"{s.name}: {note}")
         try:
             found = run(
-                policy,
-                engine,
+                answerer.speech,
+                sampler,
                 loaded,
                 pool,
-                model=opened.source,
+                model=answerer.source,
                 settings=settings,
-                versions=_versions(),
+                versions=_versions(name),
                 folder=folder,
                 at_once=AT_ONCE,
                 watcher=progress,
@@ -219,7 +244,7 @@ def _settings(**values: object) -> "Protocol":
         raise ConfigError(f"--{name}: {first['msg']}, got {first['input']!r:.60}") from error
 
 
-def _versions() -> dict[str, str]:
+def _versions(engine: str) -> dict[str, str]:
     import importlib.metadata
     import platform
 
@@ -227,6 +252,10 @@ def _versions() -> dict[str, str]:
 
     names = ("torch", "transformers", "tokenizers", "numpy", "math-verify", "reasoning-gym")
     found = {name: importlib.metadata.version(name) for name in names}
+    if engine == "vllm":
+        from brorl.rollout.vllm_process import version
+
+        found["vllm"] = version() or "unknown"
     return {"brorl": brorl.__version__, "python": platform.python_version(), **found}
 
 

@@ -11,6 +11,7 @@ from brorl.errors import ConfigError, DataError, PolicyError
 from brorl.evaluate.results import ModelSource
 from brorl.policy.load import check_length, load_policy
 from brorl.policy.model import Policy
+from brorl.policy.speech import Speech
 from brorl.record.rundir import CONFIG
 from brorl.train.checkpoint import find_checkpoint, open_checkpoint
 from brorl.train.environment import weights_hash
@@ -64,7 +65,7 @@ def open_model(
     return Opened(policy, source)
 
 
-def template_hash(policy: Policy) -> str | None:
+def template_hash(policy: Policy | Speech) -> str | None:
     """SHA-256 of the chat template's text; None where prompts go in as they are."""
     template = getattr(policy.tokenizer, "chat_template", None)
     return hashlib.sha256(str(template).encode()).hexdigest() if template else None

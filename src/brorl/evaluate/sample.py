@@ -19,6 +19,7 @@ from brorl.evaluate.sample_file import Sample, SampleFile
 from brorl.evaluate.suites import LoadedSuite
 from brorl.evaluate.texts import text_stats
 from brorl.policy.model import Policy
+from brorl.policy.speech import Speech
 from brorl.rollout.engine import Completion, Engine, Request, Sampling, Stop
 from brorl.seeds import derive_seed
 from brorl.verify.pool import GraderPool
@@ -46,7 +47,7 @@ class _Graded(NamedTuple):
 
 
 def evaluate(
-    policy: Policy,
+    policy: Policy | Speech,
     engine: Engine,
     suites: Sequence[LoadedSuite],
     pool: GraderPool,
@@ -65,7 +66,7 @@ def evaluate(
     mended verifier judges old samples. While one batch is graded the next is sampled.
 
     Args:
-        policy: encodes prompts and decodes answers.
+        policy: encodes prompts and decodes answers; for a server's model its tokenizer does.
         engine: samples; its encoded prompts are dropped after every batch.
         suites: at least one problem each.
         pool: grader processes.
@@ -125,7 +126,7 @@ class _Progress:
 
 
 def _sample(
-    policy: Policy,
+    policy: Policy | Speech,
     engine: Engine,
     batch: Sequence[Job],
     sampling: Sampling,

@@ -28,7 +28,9 @@ class Completion:
 
     Attributes:
         tokens: int32 [T], T >= 1, without the prompt, with the EOS if it was sampled.
-        logprobs: float32 [T], nats, at the sampling temperature over the full vocabulary.
+        logprobs: float32 [T], nats, at the sampling temperature over the full vocabulary. NaN
+            where an engine cannot tell them so, never in training: a server's, and vLLM's where
+            top_p or top_k left only a part to draw from.
         mask: bool [T], True where the policy chose the token (always, without tools).
         stop: why it ended.
         policy_version: optimiser updates applied to the weights that sampled it.

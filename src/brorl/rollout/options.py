@@ -59,6 +59,8 @@ class OpenAIOptions(_Options):
         concurrency: requests in flight.
         samples_per_request: answers asked for at once. Above 1 the server must derive a seed of
             its own for each, as vLLM does (seed + index); one that does not repeats itself.
+        return_token_ids: ask for the answers' token ids, an extension of vLLM's. Others ignore it
+            or refuse it; without ids an answer's text is tokenised again to count its tokens.
         timeout_s: of one request.
         retries: after a lost connection, a time-out, or status 408, 409, 429 or 5xx.
     """
@@ -68,6 +70,7 @@ class OpenAIOptions(_Options):
     api_key_env: str = "OPENAI_API_KEY"
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 32
     samples_per_request: Count = 1
+    return_token_ids: bool = True
     timeout_s: Positive = 600.0
     retries: Annotated[int, Field(ge=0, le=100)] = 4
 

