@@ -1,0 +1,1 @@
+"""What every study shares: the plan, the runs, the analysis, the report."""
