@@ -123,6 +123,37 @@ def test_prompts_of_two_kinds_get_two_components_and_the_right_prediction():
         assert mixed == pytest.approx(1 - np.mean(rates**n + (1 - rates) ** n), abs=0.02)
 
 
+@pytest.mark.parametrize("two", [False, True])
+def test_the_fit_is_a_maximum_of_the_marginal_likelihood(two):
+    """Oracle: scipy's beta-binomial. A step of 2 % of any parameter, either way, makes it less likely;
+    the one made-up prompt with 1 of 2 is among the counts."""
+    rng = generator(8, "maximum", str(two))
+    rates = rng.beta(0.5, 3, 400)
+    if two:
+        rates[:200] = rng.beta(9, 1, 200)
+    right, total = rng.binomial(12, rates), np.full(400, 12)
+    prior = fit_prior(right, total)
+    c, n = np.append(right, 1), np.append(total, 2)
+
+    def likelihood(weight, a, b):
+        parts = [w * stats.betabinom.pmf(c, n, x, y) for w, x, y in zip(weight, a, b, strict=True)]
+        return np.log(sum(parts)).sum()
+
+    best = likelihood(*prior)
+    assert len(prior.a) == 1 + two
+    for k in range(len(prior.a)):
+        for factor in (0.98, 1.02):
+            more_a, more_b = list(prior.a), list(prior.b)
+            more_a[k] *= factor
+            more_b[k] *= factor
+            assert likelihood(prior.weight, more_a, prior.b) < best
+            assert likelihood(prior.weight, prior.a, more_b) < best
+            assert likelihood(prior.weight, more_a, more_b) < best
+    if two:
+        for w in (prior.weight[0] * 0.98, prior.weight[0] * 1.02):
+            assert likelihood((w, 1 - w), prior.a, prior.b) < best
+
+
 def test_a_search_from_a_start_keeps_its_components():
     rng = generator(7, "start")
     right = rng.binomial(16, rng.beta(2, 2, 300))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
-from scipy.special import betaln, logsumexp
+from scipy.special import betaln, digamma, expit, logsumexp
 
 from brorl.errors import ShapeError
 
@@ -126,17 +126,35 @@ def shrink(right_P: ArrayLike, total_P: ArrayLike, prior: Prior) -> Posterior:
 
 def _climb(pairs: Rates, times: NDArray[np.int64], begin: Rates) -> tuple[Rates, float]:
     """The nearest maximum of the marginal likelihood, and its negative logarithm."""
-    c, n = pairs[:, 0], pairs[:, 1]
-
-    def loss(x: Rates) -> float:
-        prior = _prior(x)
-        a_K, b_K = np.array(prior.a)[:, None], np.array(prior.b)[:, None]
-        log_KP = np.log(prior.weight)[:, None] + _log_likelihood(a_K, b_K, c, n)
-        return -float(times @ logsumexp(log_KP, axis=0))
-
     bounds = [(-_LOGIT, _LOGIT), _LOG_SIZE, (-_LOGIT, _LOGIT), _LOG_SIZE, (-_SHARE, _SHARE)]
-    found = minimize(loss, begin, method="L-BFGS-B", bounds=bounds[: len(begin)], tol=1e-9)
+    found = minimize(
+        _loss,
+        begin,
+        args=(pairs[:, 0], pairs[:, 1], times),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds[: len(begin)],
+        tol=1e-9,
+    )
     return np.asarray(found.x), float(found.fun)
+
+
+def _loss(x: Rates, c: Rates, n: Rates, times: NDArray[np.int64]) -> tuple[float, Rates]:
+    """Negative log of the marginal likelihood, and its gradient by the parameters of `_prior`."""
+    size_K, odds_K = np.exp(x[1:4:2])[:, None], x[0:4:2][:, None]
+    a, b = size_K * expit(odds_K), size_K * expit(-odds_K)
+    weight_K = np.array(_weights(x))[:, None]
+    log_KP = np.log(weight_K) + _log_likelihood(a, b, c, n)
+    whole = logsumexp(log_KP, axis=0)
+    share_KP = times * np.exp(log_KP - whole)  # how many prompts each component answers for
+    common = digamma(a + b) - digamma(a + b + n)
+    by_a = (share_KP * (digamma(a + c) - digamma(a) + common)).sum(axis=1)
+    by_b = (share_KP * (digamma(b + n - c) - digamma(b) + common)).sum(axis=1)
+    a, b, size = a[:, 0], b[:, 0], size_K[:, 0]
+    slopes = np.stack([(by_a - by_b) * a * b / size, by_a * a + by_b * b], axis=1).ravel()
+    if len(x) == 5:
+        slopes = np.append(slopes, share_KP[0].sum() - weight_K[0, 0] * times.sum())
+    return -float(times @ whole), -slopes
 
 
 def _log_likelihood(a_K: Rates, b_K: Rates, right: Rates, total: Rates) -> Rates:

@@ -28,9 +28,9 @@ from brorl.algo.waves import check_waves
 from brorl.errors import ConfigError
 from brorl.seeds import generator
 from brorl.stats.intervals import Interval
-from brorl.stats.shrinkage import Prior, fit_prior, shrink
+from brorl.stats.shrinkage import Prior, fit_prior
 from brorl.train.advise_costs import Costs, fit_costs
-from brorl.train.advise_groups import Shares, direct_pass_rate, shares
+from brorl.train.advise_groups import Shares, direct_pass_rate, rated, shares
 from brorl.train.advise_records import Counts, Records, Timing, read_records
 from brorl.train.settings import TrainSettings
 
@@ -176,7 +176,8 @@ def _resampled(records: Sequence[Records]) -> Iterator[_Sample]:
     yield _Sample(
         np.arange(len(r.right_G)), [t for found in records for t in found.timings_S], None
     )
-    start = (fit_prior(r.right_G, r.total_G), fit_prior(r.zero_G, r.total_G))
+    right = fit_prior(r.right_G, r.total_G)
+    start = (right, fit_prior(r.zero_G, r.total_G) if r.part_credit else right)
     for i in range(RESAMPLES):
         rng = generator(0, "advise", i)
         groups = r.draws_of(rng.integers(r.prompts, size=r.prompts))
@@ -197,10 +198,10 @@ def _predict(
     r, i = records[0], sample.groups
     start = sample.start or (None, None)
     prior = fit_prior(r.right_G[i], r.total_G[i], start=start[0])
-    right, zero = shrink(r.right_G[i], r.total_G[i], prior), None
+    right, zero = rated(r.right_G[i], r.total_G[i], prior), None
     if r.part_credit and s.dynamic_sampling.metric == "score":
         zero_prior = fit_prior(r.zero_G[i], r.total_G[i], start=start[1])
-        zero = shrink(r.zero_G[i], r.total_G[i], zero_prior)
+        zero = rated(r.zero_G[i], r.total_G[i], zero_prior)
     costs = fit_costs(sample.timings)
     rows = []
     for totals in plans:
