@@ -1,6 +1,7 @@
 """The command as a whole (policy tests): verbs, help texts, one line for a mistake, no torch."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -115,6 +116,49 @@ def test_exit_status_and_one_line(error, status, monkeypatch, capsys):
     err = capsys.readouterr().err
     assert err.startswith("brorl: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("number", "status"), [(13, 2), (2, 2), (28, 3), (5, 3)])
+def test_what_the_system_refuses_is_one_line_whatever_the_verb(number, status, monkeypatch, capsys):
+    """No rights and no such file are the user's mistake, a full or broken disk is not."""
+    import brorl.cli.main as module
+
+    def fail(words, standalone_mode):
+        raise OSError(number, os.strerror(number), "/some/file")
+
+    monkeypatch.setattr(module, "app", fail)
+    with pytest.raises(SystemExit) as stopped:
+        module.main()
+    assert stopped.value.code == status
+    assert capsys.readouterr().err == f"brorl: /some/file: {os.strerror(number)}\n"
+
+
+def test_a_warning_is_one_line_and_comes_once():
+    code = """
+import warnings
+import brorl.cli.main as module
+def warn(words, standalone_mode):
+    for _ in range(3):
+        warnings.warn('two\\nlines', stacklevel=1)
+        warnings.warn('another', stacklevel=1)
+module.app = warn
+module.main()
+"""
+    done = run_cli("x", code=f"exec({code!r})")
+    assert done.stderr.splitlines() == ["brorl warning: two lines", "brorl warning: another"]
+
+
+def test_sigterm_before_a_run_listens_is_status_130_and_one_line():
+    """A scheduler that stops the command while it is still reading."""
+    code = """
+import os, signal
+import brorl.cli.main as module
+module.app = lambda words, standalone_mode: os.kill(os.getpid(), signal.SIGTERM)
+module.main()
+"""
+    done = run_cli("train", code=f"exec({code!r})")
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "brorl: stopped at once; the last checkpoint is intact\n"
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,12 @@
 No verb imports torch before it runs, so `brorl --help` is instant.
 """
 
+import errno
 import os
+import signal
 import sys
+import threading
+import warnings
 from typing import Annotated
 
 import typer
@@ -27,6 +31,9 @@ from brorl.cli import (
 )
 from brorl.cli import eval as eval_verb
 from brorl.cli import run as run_verbs
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""The machine's fault, not the user's."""
 
 app = typer.Typer(
     name="brorl",
@@ -74,6 +81,9 @@ def main() -> None:
 
     # A verifier named module:function is looked for here too, as `python -m` would.
     sys.path.insert(0, os.getcwd())
+    warnings.showwarning = _Warned()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: one line, 130
     words = sys.argv[1:] or ["--help"]
     try:
         status = app(words, standalone_mode=False) or 0
@@ -99,8 +109,24 @@ def main() -> None:
     except BrorlError as error:
         _say(str(error))
         sys.exit(2)
+    except OSError as error:  # of a place that no verb has words for
+        _say(f"{error.filename or 'a file'}: {error.strerror or error}")
+        sys.exit(3 if error.errno in _FULL else 2)
 
 
 def _say(message: str) -> None:
     line = " ".join(message.split())
     print(f"brorl: {line}", file=sys.stderr)
+
+
+class _Warned:
+    """Stands in for warnings.showwarning: a line a warning, each once, without our source."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, message: Warning | str, *where: object, **more: object) -> None:
+        line = " ".join(str(message).split())
+        if line not in self._said:
+            self._said.add(line)
+            print(f"brorl warning: {line}", file=sys.stderr)

@@ -120,7 +120,12 @@ def tiny_policy(shape: TinyShape, *, seed: int, device: str, trained_length: int
 def save_policy(policy: Policy, folder: Path) -> None:
     """Write a checkpoint folder that plain `from_pretrained` opens."""
     policy.model.save_pretrained(folder)
-    policy.tokenizer.save_pretrained(folder)
+    try:
+        policy.tokenizer.save_pretrained(folder)
+    except Exception as error:
+        if type(error) is not Exception:  # tokenizers raises the bare class for a full disk
+            raise
+        raise OSError(f"tokenizer.json: {error}") from error
 
 
 def _ready(model: Any, tokenizer: Any, source: str, trained_length: int) -> Policy:

@@ -7,6 +7,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from brorl.errors import ConfigError, DataError, Interrupted, PolicyError, RunError, ShapeError
 from brorl.record.evals import cut_evals
 from brorl.record.files import remove_tree
@@ -216,14 +218,28 @@ def _reading() -> Iterator[None]:
 
 @contextmanager
 def _writing(run: Path) -> Iterator[None]:
-    """Where a run writes: what fails is not its settings' fault, and it is resumable."""
+    """Where a run writes and computes: what the machine lacks ends it, and it is resumable."""
     try:
         yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        raise RunError(
+            f"{run}: out of memory ({' '.join(str(error).split())[:120] or 'MemoryError'}); the "
+            f"last checkpoint is intact: free some and go on with `brorl resume {run}`, or begin "
+            "a run with a smaller rollout.memory_budget, micro_batch_tokens or max_new_tokens"
+        ) from error
     except OSError as error:
         raise RunError(
             f"{run}: writing failed: {error.strerror or error}; the last checkpoint is intact, go "
             f"on with `brorl resume {run}`"
         ) from error
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Python, torch on a device, and torch on the CPU each say it in their own way."""
+    told = "can't allocate memory" in str(error) or "bad_alloc" in str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or told
 
 
 def _finish(run: Path, steps: int, progress: Progress) -> dict[str, Any]:
