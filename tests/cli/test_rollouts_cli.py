@@ -152,3 +152,48 @@ def test_a_folder_that_is_no_run_and_a_run_without_rollouts(tmp_path):
         ask(tmp_path)
     with pytest.raises(DataError, match=r"rollouts: no rollouts are recorded"):
         ask(new_run(tmp_path / "run"))
+
+
+# --hacking
+
+
+def paid_run(path):
+    """One group of 4 answers, two of them paid in full, one of these right."""
+    run = new_run(path)
+    rows = [row._replace(raw_score=1.0) if i < 2 else row
+            for i, row in enumerate(group("p", ["cba", "abc", "abc", None]))]  # fmt: skip
+    write_rollouts(run, 1, rows)
+    return run
+
+
+def test_hacking_by_hand(tmp_path):
+    """Of two draws from four, P(one of the two paid ones) = 1 - C(2,2)/C(4,2) = 5/6; ties are
+    broken fairly, so half of these picks are right: true 5/12, hacked 5/12. Of four draws: 1, 1/2,
+    1/2. The true score rises with the proxy to the end."""
+    run = paid_run(tmp_path / "run")
+    found = json.loads(ask(run, "--hacking", "--json"))
+    curve = [
+        [p["n"], *(p[x]["value"] for x in ("proxy", "true", "hacked"))] for p in found["curve"]
+    ]
+    want = [[1, 1 / 2, 1 / 4, 1 / 4], [2, 5 / 6, 5 / 12, 5 / 12], [4, 1, 1 / 2, 1 / 2]]
+    assert [pytest.approx(row) for row in want] == curve
+    assert (found["step"], found["groups"], found["samples"]) == (1, 1, 4)
+    assert found["best_of_n"]["shape"] == "rises"
+    text = ask(run, "--hacking", "--step", 1)
+    assert line_with(text, "0.833")[0] == "2"
+    assert "best of n: the true score rises (from 0.250 to " in text
+    assert "1 groups, 4 answers" in text
+
+
+def test_an_honest_reward_is_never_hacked(tmp_path):
+    """Identity: where both scores are one, so are their columns."""
+    found = json.loads(ask(finished_run(tmp_path / "run"), "--hacking", "--json"))
+    assert all(p["proxy"] == p["true"] and p["hacked"]["value"] == 0 for p in found["curve"])
+
+
+def test_hacking_is_of_a_step(tmp_path):
+    run = paid_run(tmp_path / "run")
+    with pytest.raises(ConfigError, match="--hacking is of a whole step"):
+        ask(run, "--hacking", "--problem", "p")
+    with pytest.raises(DataError, match="no rollouts of step 7"):
+        ask(run, "--hacking", "--step", 7)

@@ -25,6 +25,10 @@ def rollouts(
     limit: Annotated[
         int, typer.Option(help="Most groups, or most distinct answers of a group.")
     ] = 20,
+    hacking: Annotated[
+        bool,
+        typer.Option("--hacking", help="Show how far the rewarded score has left the true one."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on standard output.")
     ] = False,
@@ -32,7 +36,8 @@ def rollouts(
     """Show the groups of a step, or the distinct answers to one problem.
 
     Groups stand by kind of surprise: rare successes, agreement on a wrong answer, and so on; a
-    limit takes some of every kind.
+    limit takes some of every kind. With --hacking: the best of n by the rewarded score (a proxy,
+    where reward.source is one), its true score, and the share that is paid and not right.
 
     Example: brorl rollouts runs/quickstart --step 40 --problem spell_backward/train/67108985
     """
@@ -42,7 +47,16 @@ def rollouts(
 
     if limit < 1:
         raise ConfigError(f"--limit needs at least 1, got {limit}")
+    if hacking and problem is not None:
+        raise ConfigError("--hacking is of a whole step: leave --problem out")
     found = find_groups(run, step=step, problem=problem)
+    if hacking:
+        from brorl.cli.rollouts_hacking import measured, plain, text
+
+        shown = found.step.step
+        drift = measured(run, shown)
+        typer.echo(json.dumps(plain(drift, run, shown)) if as_json else text(drift, shown))
+        return
     if problem is not None:
         typer.echo(json.dumps(_answers_json(found, limit)) if as_json else _answers(found, limit))
         return
