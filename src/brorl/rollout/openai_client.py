@@ -90,8 +90,8 @@ class Server:
         deadline = time.monotonic() + self._options.timeout_s
         try:
             connection.request(method, self._url.path + path, body, self._headers())
-            response = connection.getresponse()
-            raw = _read(response, deadline)
+            with connection.getresponse() as response:
+                raw = _read(response, deadline)
         except (OSError, http.client.HTTPException) as error:
             raise _Again(str(error) or type(error).__name__) from error
         finally:

@@ -112,6 +112,7 @@ class OpenAIEngine:
                     on_finished(index, offset, made)
         except BaseException:  # Ctrl-C too must not wait for answers that nobody reads
             self._server.close()
+            self._server = Server(self._options)
             raise
         finally:
             pool.shutdown(cancel_futures=True)
@@ -144,7 +145,11 @@ class OpenAIEngine:
             body["top_k"] = sampling.top_k  # not OpenAI's own; vLLM, SGLang and llama.cpp know it
         if self._options.return_token_ids:
             body["return_token_ids"] = True
-        choices = self._choices(self._server.post("/completions", body), n, request)
+        try:
+            found = self._server.post("/completions", body)
+        except EngineError as error:
+            raise EngineError(f"problem {request.problem_id}: {error}") from error
+        choices = self._choices(found, n, request)
         made = [self._completion(choice, request) for choice in choices]
         return made * (part.n // n)
 
