@@ -68,7 +68,7 @@ class Compiled(NamedTuple):
         verl: flat dotted names of verl's settings.
         brorl: our settings that our own code carries out, in verl or before it starts.
         not_used: settings of the embedded engine or its machine, with the reason.
-        unmapped: settings without a place: empty, or a bug (tests/verl/test_compile.py).
+        unmapped: settings without a place: empty, or a bug (tests/verl_package/test_compile.py).
     """
 
     settings: TrainSettings
@@ -284,7 +284,7 @@ def model_path(s: TrainSettings, run: Path) -> Path | str:
     path = s.model.path or ""
     if is_hub_name(path):
         return run / "model" if s.model.revision is not None else path
-    return Path(path).resolve()
+    return Path(path).expanduser().resolve()
 
 
 def differences(settings: TrainSettings, flat: Mapping[str, Any]) -> list[str]:

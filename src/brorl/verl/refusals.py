@@ -63,10 +63,10 @@ def refusals(s: TrainSettings) -> Iterator[str]:
             "dynamic_sampling.surplus=carry: verl clears its queue at the end of each step; "
             "set drop"
         )
-    if s.reward.source == "majority":
+    if "majority" in (s.reward.source, s.reward.options.get("labels")):
         yield (
-            "reward.source=majority: its labels are sampled from the starting policy by the "
-            "embedded engine; use another source"
+            f"reward.source={s.reward.source} with majority labels: they are sampled from the "
+            "starting policy by the embedded engine; use another source"
         )
     if s.advantage.weight == "unbiased" and s.kl_coef > 0:
         yield (

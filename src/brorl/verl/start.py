@@ -144,12 +144,13 @@ def run_verl(command: Sequence[str], run: Path, echo: IO[str] | None = sys.stder
         )
         try:
             assert child.stdout is not None
-            for line in child.stdout:
-                last.append(line)
-                log.write(line)
-                log.flush()
-                if echo is not None:
-                    echo.write(line)
+            with child.stdout as said:
+                for line in said:
+                    last.append(line)
+                    log.write(line)
+                    log.flush()
+                    if echo is not None:
+                        echo.write(line)
             status = child.wait()
         except KeyboardInterrupt:
             _stop(child)
