@@ -1,19 +1,13 @@
-"""Put numbers into documents: blocks between markers are rendered from result files.
+"""Put numbers into documents: `python docs/render.py` rewrites these blocks (docs/blocks.py)."""
 
-    <!-- begin NAME --> ... <!-- end NAME -->
-
-`python docs/render.py` rewrites every block; `--check` only says which are out of date.
-"""
-
-import argparse
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import blocks
+
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"(<!-- begin (?P<name>[\w.-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
 
 
 def quickstart_table() -> str:
@@ -82,36 +76,14 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def rendered(text: str) -> str:
-    """The document with every block it holds rendered anew."""
-
-    def fill(match: re.Match[str]) -> str:
-        return match.group(1) + BLOCKS[match.group("name")]() + match.group(3)
-
-    return BLOCK.sub(fill, text)
+    """The document with every block of this script rendered anew."""
+    return blocks.fill(text, BLOCKS)
 
 
 def documents() -> list[Path]:
-    """Every Markdown file that holds a block of ours."""
-    files = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-    return [
-        f
-        for f in sorted(files)
-        if any(m.group("name") in BLOCKS for m in BLOCK.finditer(f.read_text()))
-    ]
-
-
-def main() -> int:
-    """Rewrite, or check; 1 where a document is out of date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
-    stale = [f for f in documents() if rendered(f.read_text()) != f.read_text()]
-    for file in stale:
-        print(f"{file.relative_to(ROOT)}: {'out of date' if check else 'rendered'}")
-        if not check:
-            file.write_text(rendered(file.read_text()))
-    return 1 if check and stale else 0
+    """Every Markdown file that holds one."""
+    return blocks.documents(BLOCKS)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(blocks.main(__doc__, lambda: BLOCKS))

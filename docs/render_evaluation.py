@@ -6,14 +6,14 @@ writes those files and draws docs/figures/evaluation-*.svg; `--check` only says 
 is current.
 """
 
-import argparse
 import json
-import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+import blocks
 
 from brorl.cli.eval import evaluate
 from brorl.evaluate import comparison_report
@@ -33,7 +33,6 @@ ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs/evaluation.md"
 RESULTS = ROOT / "docs/results/evaluation"
 FIGURES = ROOT / "docs/figures"
-BLOCK = re.compile(r"(<!-- begin (?P<name>[\w.-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
 PROBLEMS, SAMPLES, LEVEL = 64, 16, 0.95
 KNOBS = Knobs("score", LEVEL, 0.8, exact_up_to=16, draws=20_000, seed=0, common=False)
 
@@ -135,24 +134,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 def rendered(page: str) -> str:
     """The document with every table between its markers rendered anew."""
-    return BLOCK.sub(lambda block: f"{block[1]}{BLOCKS[block['name']]()}\n{block[3]}", page)
-
-
-def main() -> int:
-    """Measure if asked; render, or check and return 1 where the document is out of date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", action="store_true", help="train and evaluate again first")
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    args = parser.parse_args()
-    if args.measure:
-        measure()
-    before = DOCUMENT.read_text()
-    after = rendered(before)
-    if args.check:
-        return int(before != after)
-    DOCUMENT.write_text(after)
-    return 0
+    return blocks.fill(page, BLOCKS)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(blocks.main(__doc__, lambda: BLOCKS, measure))

@@ -6,12 +6,12 @@ whether the document is current. Everything is a function of named seeds: measur
 same file.
 """
 
-import argparse
 import json
-import re
 import sys
+from functools import partial
 from pathlib import Path
 
+import blocks
 import numpy as np
 from scipy import stats
 
@@ -24,7 +24,6 @@ from brorl.stats.power import design_effect, from_summary
 
 DOCUMENT = Path(__file__).with_name("statistics.md")
 RESULT = Path(__file__).with_name("results") / "statistics.json"
-BLOCK = re.compile(r"(<!-- begin (?P<name>[\w.-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
 PROBLEMS = (30, 200, 500)
 MEANS = (0.02, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.98)
 # a + b of the Beta distribution of success rates, and samples a problem: from all-or-nothing
@@ -184,24 +183,18 @@ def _column_table() -> Table:
 
 def rendered(page: str, filled: dict[str, str]) -> str:
     """The document with every table between its markers rendered anew."""
-    return BLOCK.sub(lambda block: f"{block[1]}{filled[block['name']]}\n{block[3]}", page)
+    return blocks.fill(page, _blocks(filled))
 
 
-def main() -> int:
-    """Measure if asked; render, or check and return 1 where the document is out of date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", action="store_true", help="measure again first")
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    args = parser.parse_args()
-    if args.measure:
-        RESULT.write_text(json.dumps(measure(), indent=1) + "\n")
-    before = DOCUMENT.read_text()
-    after = rendered(before, tables(json.loads(RESULT.read_text())))
-    if args.check:
-        return int(before != after)
-    DOCUMENT.write_text(after)
-    return 0
+def _blocks(filled: dict[str, str]) -> blocks.Blocks:
+    return {name: partial(filled.__getitem__, name) for name in filled}
+
+
+def _measure() -> None:
+    RESULT.write_text(json.dumps(measure(), indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        blocks.main(__doc__, lambda: _blocks(tables(json.loads(RESULT.read_text()))), _measure)
+    )

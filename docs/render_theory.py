@@ -6,16 +6,15 @@ time), writes that file and draws the figures; `--check` only says whether the d
 Everything is a function of the seed: measuring twice gives the same numbers.
 """
 
-import argparse
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import blocks
 import numpy as np
 
 from brorl.seeds import generator
@@ -33,7 +32,7 @@ RESULT = ROOT / "docs/results/simulator.json"
 FIGURES = ROOT / "docs/figures"
 AXES = ["eps=1e-8,1e-10,1e-12,1e-20", "decay=0.01,0"]
 SEEDS = 5
-BLOCK = re.compile(r"(<!-- begin (?P<name>[\w.-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
+BLOCK = blocks.BLOCK
 
 
 def measure() -> None:
@@ -235,28 +234,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 def rendered(text: str) -> str:
     """The document with its blocks rendered anew."""
-
-    def fill(match: re.Match[str]) -> str:
-        return match.group(1) + BLOCKS[match.group("name")]() + match.group(3)
-
-    return BLOCK.sub(fill, text)
-
-
-def main() -> int:
-    """Measure if asked; render, or check and return 1 where the document is out of date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", action="store_true", help="run the sweep, draw the figures")
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    args = parser.parse_args()
-    if args.measure:
-        measure()
-    before = DOCUMENT.read_text()
-    after = rendered(before)
-    if args.check:
-        return int(before != after)
-    DOCUMENT.write_text(after)
-    return 0
+    return blocks.fill(text, BLOCKS)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(blocks.main(__doc__, lambda: BLOCKS, measure))

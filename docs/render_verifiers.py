@@ -3,14 +3,14 @@
 `python docs/render_verifiers.py` rewrites it; `--check` only says whether it is current.
 """
 
-import re
 import sys
 from pathlib import Path
+
+import blocks
 
 from brorl.verify.reasoning_gym_rules import FORM, HASH_DEPENDENT, OWN, REFUSED
 
 PAGE = Path(__file__).parent / "verifiers.md"
-_BLOCK = re.compile(r"(<!-- begin faults -->\n).*?(<!-- end faults -->)", re.DOTALL)
 
 
 def table() -> str:
@@ -28,21 +28,13 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+BLOCKS: blocks.Blocks = {"faults": table}
+
+
 def rendered(page: str) -> str:
     """The page with its table made again."""
-    return _BLOCK.sub(lambda m: m[1] + table() + m[2], page)
-
-
-def main(argv: list[str]) -> int:
-    """0 if the page is current or was written, 1 if `--check` finds it out of date."""
-    old = PAGE.read_text()
-    new = rendered(old)
-    if "--check" in argv:
-        print("current" if old == new else f"{PAGE.name} is out of date", file=sys.stderr)
-        return int(old != new)
-    PAGE.write_text(new)
-    return 0
+    return blocks.fill(page, BLOCKS)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    sys.exit(blocks.main(__doc__, lambda: BLOCKS))

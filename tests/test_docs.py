@@ -4,6 +4,7 @@ import importlib.util
 import re
 from pathlib import Path
 
+import blocks
 import pytest
 
 from brorl.train.recipe import shipped
@@ -26,6 +27,30 @@ def test_rendered_blocks_are_current():
     for page in module.documents():
         text = page.read_text()
         assert module.rendered(text) == text, f"{page.name} is out of date: make docs"
+
+
+def test_blocks_by_hand(tmp_path, monkeypatch, capsys):
+    """Ours is rendered, another script's stays; --check writes nothing and says which page."""
+    page = "a <!-- begin x -->\nold\n<!-- end x --> <!-- begin y -->\nown\n<!-- end y -->\n"
+    after = page.replace("old", "new")
+    made = {"x": lambda: "new\n\n"}
+    assert blocks.fill(page, made) == after
+    assert blocks.fill(after, made) == after
+    assert blocks.names(page) == {"x", "y"}
+    monkeypatch.setattr(blocks, "ROOT", tmp_path)
+    (tmp_path / "P.md").write_text(page)
+    (tmp_path / "none.md").write_text("no block")
+    monkeypatch.setattr("sys.argv", ["render", "--check"])
+    assert blocks.main("", lambda: made) == 1
+    assert ((tmp_path / "P.md").read_text(), capsys.readouterr().out) == (
+        page,
+        "P.md: out of date\n",
+    )
+    monkeypatch.setattr("sys.argv", ["render"])
+    assert blocks.main("", lambda: made) == 0
+    assert (tmp_path / "P.md").read_text() == after
+    monkeypatch.setattr("sys.argv", ["render", "--check"])
+    assert blocks.main("", lambda: made) == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
