@@ -8,8 +8,8 @@ import pytest
 from brorl.errors import DataError
 from brorl.stats.paired import paired_t
 from brorl.studies.runner.analysis import matched
-from brorl.studies.runner.contract import Knobs
-from brorl.studies.runner.results import Results, RunResult, over_seeds
+from brorl.studies.runner.contract import Arm, Knobs
+from brorl.studies.runner.results import RunResult, gather, over_seeds
 
 
 def run(arm, seed, spent, right, problems=("p", "q")):
@@ -18,13 +18,13 @@ def run(arm, seed, spent, right, problems=("p", "q")):
     axis = np.array(spent, dtype=float)
     return RunResult(
         arm, seed, Path(arm), "max_samples", {"generated": axis, "updates": axis / 10},
-        {"generated": spent[-1]}, problems, right, np.full(right.shape, 10), [], {},
+        {"generated": spent[-1]}, problems, tuple(p[0] for p in problems), right, np.full(right.shape, 10), [], {},
     )  # fmt: skip
 
 
-def results(*runs):
-    arms = tuple(dict.fromkeys(r.arm for r in runs))
-    return Results(Knobs(), arms, {a: {} for a in arms}, {(r.arm, r.seed): r for r in runs})
+def results(*runs, block="all"):
+    arms = [Arm(name, name, block=block) for name in dict.fromkeys(r.arm for r in runs)]
+    return gather(Knobs(), arms, {(r.arm, r.seed): r for r in runs})
 
 
 TWO = results(
@@ -113,3 +113,31 @@ def test_every_budget_is_compared_with_holms_correction():
     p = sorted(c["p"] for c in at["comparisons"])
     adjusted = sorted(c["p_holm"] for c in at["comparisons"])
     assert adjusted[0] == pytest.approx(min(1.0, 2 * p[0]))
+
+
+def test_a_change_is_since_before_training_and_may_be_of_some_problems():
+    """Hand-computed: arm a from (.1, .3) to (.5, .9) and (.7, .7) at its own end of 200 and 220."""
+    ends = results(TWO.runs["a", 0], run("a", 1, (0, 110, 200), [(1, 3), (3, 5), (7, 7)]))
+    assert ends.change("a").value == pytest.approx((0.4 + 0.6 + 0.6 + 0.4) / 4)
+    three = [run("a", s, (0, 10), [(1, 3, 5), (2, 5, 9)], ("p1", "p2", "q")) for s in (0, 1)]
+    found = results(*three)
+    assert found.by_task == {"p": ["p1", "p2"], "q": ["q"]}
+    assert found.change("a", only=found.by_task["p"]).value == pytest.approx(0.15)
+    assert found.level("a", only=["p2", "q"]).value == pytest.approx(0.7)
+
+
+def test_blocks_are_compared_apart_with_their_own_first_arm():
+    """Two tasks with other problems: nothing in common but the seeds."""
+    arms = [Arm(f"{arm}-{block}", "", block=block) for block in ("x", "y") for arm in "ab"]
+    runs = {}
+    for arm in arms:
+        problems = tuple(f"{arm.block}{i}" for i in (1, 2))
+        for seed in (0, 1):
+            end = (9, 9) if arm.name == "b-y" else (2, 4)
+            runs[arm.name, seed] = run(arm.name, seed, (0, 100), [(1, 3), end], problems)
+    both = gather(Knobs(), arms, runs)
+    assert list(both.parts()) == ["x", "y"]
+    assert both.part("x").arms == ("a-x", "b-x")
+    assert both.part("y").compare("a-y", "b-y").difference.value == pytest.approx(0.6)
+    with pytest.raises(DataError, match="held-out problems that all runs judged"):
+        both.level("a-x")

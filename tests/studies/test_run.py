@@ -88,10 +88,10 @@ def test_the_result_repeats_what_the_runs_recorded(made):
         assert run["totals"]["cpu_seconds"] > 0
         assert run["ended"] == "max_samples"
         Evaluation.model_validate_json((path / "eval" / "step-000000.json").read_text())
-    assert set(result["matched"]) == {
+    assert set(result["matched"]["all"]) == {
         "generated", "kept", "tokens", "update_tokens", "updates", "seconds", "cpu_seconds",
     }  # fmt: skip
-    assert result["matched"]["generated"]["amount"] == min(
+    assert result["matched"]["all"]["generated"]["amount"] == min(
         run["totals"]["generated"] for run in result["runs"]
     )
 
@@ -149,7 +149,7 @@ def test_interrupted_it_goes_on_where_it_was_and_ends_the_same(made, tmp_path):
     assert before == {p: p.stat().st_mtime_ns for p in before}
     whole, parts = result_of(folder), json.loads((out / "result.json").read_text())
     for budget in ("generated", "updates", "update_tokens"):
-        assert parts["matched"][budget] == whole["matched"][budget]
+        assert parts["matched"]["all"][budget] == whole["matched"]["all"][budget]
     assert lines(broken) == lines(folder / "out" / "runs" / "n4-p4-s0")
 
 
@@ -159,7 +159,7 @@ def test_out_of_time_it_ends_undecided_with_what_there_is(made, tmp_path):
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert {run["ended"] for run in result["runs"]} == {"max_seconds"}
     assert result["spec"]["budget_minutes"] == 1e-4
-    assert result["matched"]["generated"]["amount"] == 0.0
+    assert result["matched"]["all"]["generated"]["amount"] == 0.0
     assert returned["holds"] is not True
     told = (tmp_path / "out" / "report.md").read_text()
     assert "ended by the budget: 6 of 6 runs" in told

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from brorl.studies.runner.results import Results, RunResult
+from brorl.studies.runner.results import Results, RunResult, gather
 from brorl.studies.runner.spec import load_study
 
 PROBLEMS, SAMPLES = 40, 20
@@ -47,6 +47,7 @@ def toy_run(
         {b: share * total for b, total in whole.items()},
         whole,
         tuple(f"p{i}" for i in range(PROBLEMS)),
+        ("toy",) * PROBLEMS,
         right,
         np.full(right.shape, SAMPLES),
         rows,
@@ -58,10 +59,4 @@ def toy_results(study: str, runs: Sequence[RunResult], **knobs: Any) -> Results[
     """Results of a study's arms from made-up runs; knobs as `study.NAME`."""
     found = load_study(study)
     made = found.knobs(**knobs)
-    arms = found.arms(made)
-    return Results(
-        made,
-        tuple(a.name for a in arms),
-        {a.name: dict(a.factors) for a in arms},
-        {(r.arm, r.seed): r for r in runs},
-    )
+    return gather(made, found.arms(made), {(r.arm, r.seed): r for r in runs})

@@ -18,14 +18,37 @@ Decided by  Holds where, for both series, the interval of (widest minus N = 16) 
 Cost        25 minutes on two cores: 7 arms, 3 seeds, 80,000 generated samples a run.
 """
 
-from typing import Annotated, Self
+from pathlib import Path
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from brorl.studies.runner.analysis import all_of, below, comparison_json, mean, shown
-from brorl.studies.runner.contract import Arm, Chart, Count, Findings, Knobs, Line, Study, Table
+from brorl.record.rundir import CONFIG
+from brorl.stats.intervals import Interval
+from brorl.studies.runner.analysis import (
+    all_of,
+    at_amount,
+    below,
+    comparison_json,
+    interval_json,
+    mean,
+    shown,
+)
+from brorl.studies.runner.contract import (
+    Arm,
+    Chart,
+    Count,
+    Findings,
+    Knobs,
+    Line,
+    Plain,
+    Study,
+    Table,
+)
 from brorl.studies.runner.results import Results
+from brorl.train.recipe import load_settings
 
+WHOLE_RUN = 1_000_000  # steps: the advisor's window
 Width = Annotated[int, Field(ge=2, le=65_536)]
 
 
@@ -76,6 +99,27 @@ def arms(knobs: WidthKnobs) -> list[Arm]:
     ]
 
 
+def measure(run: Path, knobs: WidthKnobs) -> dict[str, Any]:
+    """What the advisor predicts for every width from the records of a narrowest run."""
+    from brorl.train.advise import advise
+
+    settings = load_settings(run / CONFIG, (), may_change=())
+    if (settings.rollout.n, settings.prompts_per_step) != (knobs.widths[0], knobs.prompts):
+        return {}
+    found = advise([run], settings, widths=knobs.widths, window=WHOLE_RUN)
+    return {
+        "advice": {
+            str(row.totals[0]): {
+                "groups kept": interval_json(row.pass_rate),
+                "kept samples / s": interval_json(row.kept_per_s),
+                "seconds a step": interval_json(row.seconds),
+            }
+            for row in found.at
+        },
+        "enough": found.enough,
+    }
+
+
 def judge(results: Results[WidthKnobs]) -> Findings:
     """By the rule of the docstring."""
     answers, told, figures, charts = [], [], {}, []
@@ -89,12 +133,13 @@ def judge(results: Results[WidthKnobs]) -> Findings:
         answers += [below(found.difference, 0.0), rises]
         told.append(
             f"{title}: N = {pairs[-1][0]} minus N = {pairs[0][0]} is "
-            f"{shown(found.difference, signed=True)} at {found.amount:,.0f} generated samples, its "
+            f"{shown(found.difference, signed=True)} at {at_amount(found.budget, found.amount)}, its "
             f"pass rate is {'' if rises else 'not '}the higher one in every seed"
         )
         figures[title] = comparison_json(found) | {"pass_rate_rises": rises}
     charts = [_scores(results), *(_by_width(results, *what) for what in _MEASURED)]
-    return Findings(all_of(answers), "; ".join(told) + ".", [_table(results)], charts, figures)
+    tables = [_table(results), *_advice(results)]
+    return Findings(all_of(answers), "; ".join(told) + ".", tables, charts, figures)
 
 
 _MEASURED = (
@@ -144,6 +189,39 @@ def _table(results: Results[WidthKnobs]) -> Table:
     return Table("What each width cost and bought", columns, rows, note)
 
 
+def _advice(results: Results[WidthKnobs]) -> list[Table]:
+    """The advisor's predictions from the narrowest runs, beside what the wider ones measured."""
+    knobs = results.knobs
+    advised = [
+        run.measured.get("advice") for run in results.of(name(knobs.widths[0], knobs.prompts))
+    ]
+    if not all(advised):
+        return []
+    rows = []
+    for n in knobs.widths:
+        runs = results.of(name(n, knobs.prompts))
+        steps = [max(1, run.metrics[-1]["step"]) for run in runs]
+        seconds = [run.totals["seconds"] / s for run, s in zip(runs, steps, strict=True)]
+        measured = {
+            "groups kept": mean([run.mean("dynamic_sampling/pass_rate") for run in runs]),
+            "kept samples / s": mean([run.mean("throughput/kept_samples_per_s") for run in runs]),
+            "seconds a step": mean(seconds),
+        }
+        row: list[Plain] = [n]
+        for what, value in measured.items():
+            said = [a[str(n)][what] for a in advised if a is not None]
+            ends = (mean([x[e] for x in said]) or 0.0 for e in ("value", "low", "high"))
+            row += [shown(Interval(*ends)), value]
+        rows.append(row)
+    columns = ["N", *(f"{what}, {how}" for what in measured for how in ("predicted", "measured"))]
+    note = (
+        f"Predicted by `brorl plan --from` the runs with N = {knobs.widths[0]} and "
+        f"{knobs.prompts} prompts a step, from all of their steps; means over seeds. The policy "
+        "moves at another pace in each arm, which no prediction from one of them can know."
+    )
+    return [Table("The advisor's predictions", columns, rows, note)]
+
+
 def _mib(value: float | None) -> float | None:
     return None if value is None else value / 2**20
 
@@ -162,7 +240,7 @@ def _scores(results: Results[WidthKnobs]) -> Chart:
             )
         )
     amount = results.common(results.knobs.match)
-    title = f"Held-out pass@1 by width at {amount:,.0f} {results.knobs.match}"
+    title = f"Held-out pass@1 by width at {at_amount(results.knobs.match, amount)}"
     return Chart(title, "N", "pass@1", lines, log_x=True)
 
 
@@ -186,6 +264,8 @@ STUDY = Study(
     knobs=WidthKnobs,
     arms=arms,
     judge=judge,
+    measure=measure,
     minutes=25,
+    base={"lr_warmup_updates": 0},  # arms make 6 to 300 updates: a warm-up would be most of some
     smoke={"study.widths": [4, 16], "study.prompts": 4, "study.batch": 32},
 )

@@ -46,6 +46,13 @@ def shown(interval: Interval, *, signed: bool = False) -> str:
     return f"{interval.value:{form}} [{interval.low:{form}}, {interval.high:{form}}]"
 
 
+def at_amount(budget: Budget, amount: float) -> str:
+    """E.g. 40,000 generated samples; 12.5 CPU seconds, evaluation left out."""
+    return (
+        f"{amount:,.0f} {BUDGETS[budget]}" if amount >= 100 else f"{amount:.3g} {BUDGETS[budget]}"
+    )
+
+
 def matched(results: Results[Any]) -> dict[str, Any]:
     """Arms at equal amounts of every budget on record: {budget: {amount, levels, comparisons}}.
 

@@ -66,6 +66,8 @@ class Arm:
             ones share the run, made once a seed and kept in the cache by content. None: from the
             recipe's own warm start, which arms of one seed share as well.
         factors: what an analysis groups arms by, e.g. {"n": 16}.
+        block: arms are compared within a block, with its first; for studies on several tasks, whose
+            held-out problems are not the same.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Arm:
     settings: Mapping[str, Any] = field(default_factory=dict)
     start: Mapping[str, Any] | None = None
     factors: Mapping[str, float | str] = field(default_factory=dict)
+    block: str = "all"
 
 
 class Table(NamedTuple):

@@ -29,8 +29,13 @@ def draw_all(result: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
     Returns:
         (file name, what it shows), the curves of the arms first.
     """
-    found = [("curves.png", "Held-out pass@1 of every run against every budget; thick: the mean.")]
-    _save(_curves(result), folder / "curves.png")
+    found = []
+    for block in result["matched"]:
+        one = len(result["matched"]) == 1
+        name = "curves.png" if one else f"curves-{block}.png"
+        _save(_curves(result, [a for a in result["arms"] if a["block"] == block]), folder / name)
+        of_block = "" if one else f"{block}: "
+        found.append((name, f"{of_block}Held-out pass@1 against every budget; thick: the mean."))
     for number, chart in enumerate(result["charts"], start=1):
         name = f"chart-{number}.png"
         _save(_chart(chart), folder / name)
@@ -44,14 +49,14 @@ def style(number: int) -> dict[str, Any]:
     return {"color": COLORS[number % len(COLORS)], "linestyle": dashes}
 
 
-def _curves(result: Mapping[str, Any]) -> Figure:
+def _curves(result: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Figure:
     budgets = [b for b in BUDGETS if all(b in r["curve"]["spent"] for r in result["runs"])]
     columns = 3 if len(budgets) > 4 else 2
     rows = -(-len(budgets) // columns)
     figure = Figure(figsize=(4.4 * columns, 3.1 * rows), layout="constrained")
     grid: Any = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axes, budget in zip(grid.flat, budgets, strict=False):
-        for number, arm in enumerate(result["arms"]):
+        for number, arm in enumerate(arms):
             runs = [r for r in result["runs"] if r["arm"] == arm["name"]]
             _arm(axes, [_xy(r, budget) for r in runs], arm["name"], number)
         matched = " (matched)" if budget == result["match"] else ""

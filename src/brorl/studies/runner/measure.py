@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from brorl.errors import DataError
+import numpy as np
+from numpy.typing import NDArray
+
+from brorl.errors import DataError, VerifierError
 from brorl.evaluate.heldout import Heldout, evaluate_heldout
 from brorl.policy.model import Policy
 from brorl.record.rundir import CONFIG
 from brorl.rollout.embedded import EmbeddedEngine
-from brorl.rollout.engine import Engine, Sampling
+from brorl.rollout.engine import Engine, Request, Sampling
 from brorl.seeds import derive_seed
 from brorl.tasks.problem import Problem
 from brorl.train.api import grader_pool
@@ -38,6 +41,15 @@ class Opened(NamedTuple):
     engine: Engine
     pool: GraderPool
     step: int
+
+
+class GradedGroup(NamedTuple):
+    """All answers to one prompt; `scores` has one for each, in their order."""
+
+    prompt: tuple[int, ...]
+    tokens: list[NDArray[np.int32]]
+    logprobs: list[NDArray[np.float32]]
+    scores: list[float]
 
 
 @contextmanager
@@ -87,3 +99,47 @@ def sampled(
         sampling=sampling or Sampling(r.temperature, r.top_p, r.top_k, r.max_new_tokens),
         seed=derive_seed(at.settings.seed, "study", purpose, at.step),
     )
+
+
+def graded_groups(
+    at: Opened, problems: Sequence[Problem], *, samples: int, purpose: str
+) -> list[GradedGroup]:
+    """As `sampled`, but every answer itself: its tokens, the engine's log-probs and its score.
+
+    Raises:
+        VerifierError: an answer could not be graded.
+    """
+    r = at.settings.rollout
+    seed = derive_seed(at.settings.seed, "study", purpose, at.step)
+    requests = [
+        Request(
+            p.id, p.id, at.policy.encode(p.prompt), 0, samples, derive_seed(seed, "group", p.id)
+        )
+        for p in problems
+    ]
+    at.engine.forget()
+    sampling = Sampling(r.temperature, r.top_p, r.top_k, r.max_new_tokens)
+    groups = []
+    for problem, request, found in zip(
+        problems, requests, at.engine.sample(requests, sampling), strict=True
+    ):
+        tickets = at.pool.submit_many(
+            at.data.task.verifier,
+            problem_id=problem.id,
+            texts=at.policy.decode_all([c.tokens for c in found]),
+            gold=problem.gold,
+            row=problem.row,
+        )
+        verdicts = at.pool.gather(tickets)
+        if not all(v.counts for v in verdicts):
+            raise VerifierError(f"problem {problem.id}: an answer could not be graded")
+        groups.append(
+            GradedGroup(
+                request.prompt,
+                [c.tokens for c in found],
+                [c.logprobs for c in found],
+                [v.score for v in verdicts],
+            )
+        )
+    at.engine.forget()
+    return groups

@@ -60,10 +60,10 @@ def make_result(
         "environment": dict(environment),
         "arms": [_arm(a, spec) for a in study.arms(spec.knobs)],
         "runs": [_run(run, folder) for run in results.runs.values()],
-        "matched": matched(results),
+        "matched": {block: matched(part) for block, part in results.parts().items()},
         "match": results.knobs.match,
         "level": results.knobs.level,
-        "problems": len(results.problems),
+        "problems": {block: len(part.problems) for block, part in results.parts().items()},
         "tables": [_table(t) for t in found.tables],
         "charts": [_chart(c) for c in found.charts],
         "figures": _plain(found.figures),
@@ -88,6 +88,7 @@ def read_outcome(folder: Path) -> dict[str, Any]:
 def _arm(arm: Any, spec: Spec) -> dict[str, Any]:
     return {
         "name": arm.name,
+        "block": arm.block,
         "says": arm.says,
         "settings": _plain(arm.settings),
         "start": None if arm.start is None else _plain(arm.start),

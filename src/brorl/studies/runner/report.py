@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from brorl.errors import ConfigError
 from brorl.record.files import write_atomic
 from brorl.stats.intervals import Interval
-from brorl.studies.runner.analysis import shown
+from brorl.studies.runner.analysis import at_amount, shown
 from brorl.studies.runner.contract import BUDGETS, Plain, Table
 from brorl.studies.runner.figure import draw_all
 from brorl.studies.runner.outcome import read_outcome
@@ -46,9 +46,9 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     """Those that every study has: decision budget, all budgets, spending, runs, arms."""
     of_study = [Table(**table) for table in result["tables"]]
     return [
-        _comparisons(result),
+        *(_comparisons(result, block) for block in result["matched"]),
         *of_study,
-        _all_budgets(result),
+        *(_all_budgets(result, block) for block in result["matched"]),
         _spending(result),
         _arms(result),
         _runs(result),
@@ -86,7 +86,7 @@ def facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [
         ("runs", f"{len(result['runs'])}: {len(result['arms'])} arms, {spec['seeds']} seeds"),
         ("samples a run", f"{spec['knobs']['samples']:,} generated"),
-        ("held-out problems", f"{result['problems']:,}"),
+        ("held-out problems", ", ".join(f"{n:,}" for n in result["problems"].values())),
         ("time", f"{clock(where['seconds'])} on {where['cores']} cores"),
         ("budget", f"{spec['budget_minutes']:g} minutes" if spec["budget_minutes"] else "none set"),
         ("overrides", ", ".join(f"{k}={v}" for k, v in spec["overrides"].items()) or "none"),
@@ -112,10 +112,14 @@ def _head(result: Mapping[str, Any]) -> list[str]:
     return [*lines, "", *(f"- {name}: {words}" for name, words in facts(result))]
 
 
-def _comparisons(result: Mapping[str, Any]) -> Table:
-    at = result["matched"][result["match"]]
+def _of_block(result: Mapping[str, Any], block: str) -> str:
+    return "" if len(result["matched"]) == 1 else f"{block}: "
+
+
+def _comparisons(result: Mapping[str, Any], block: str) -> Table:
+    at = result["matched"][block][result["match"]]
     by = {c["b"]: c for c in at["comparisons"]}
-    control = result["arms"][0]["name"]
+    control = next(iter(at["levels"]))
     rows = []
     for arm in at["levels"]:
         c = by.get(arm)
@@ -130,7 +134,7 @@ def _comparisons(result: Mapping[str, Any]) -> Table:
         )
     level = f"{100 * result['level']:g} %"
     return Table(
-        f"Held-out pass@1 at {at['amount']:,.0f} {at['name']} a run",
+        f"{_of_block(result, block)}Held-out pass@1 at {at_amount(result['match'], at['amount'])}",
         ("arm", "pass@1", f"minus {control}", "p (Holm)", "each seed"),
         rows,
         f"{level} intervals; seeds and problems are both draws; differences are of runs that "
@@ -138,10 +142,10 @@ def _comparisons(result: Mapping[str, Any]) -> Table:
     )
 
 
-def _all_budgets(result: Mapping[str, Any]) -> Table:
-    arms = [arm["name"] for arm in result["arms"]]
+def _all_budgets(result: Mapping[str, Any], block: str) -> Table:
+    arms = [arm["name"] for arm in result["arms"] if arm["block"] == block]
     rows = []
-    for budget, at in result["matched"].items():
+    for budget, at in result["matched"][block].items():
         by = {c["b"]: c for c in at["comparisons"]}
         first = shown(Interval(**at["levels"][arms[0]]))
         mark = " (matched)" if budget == result["match"] else ""
@@ -149,7 +153,7 @@ def _all_budgets(result: Mapping[str, Any]) -> Table:
             [at["name"] + mark, at["amount"], first, *(_difference(by[arm]) for arm in arms[1:])]
         )
     return Table(
-        "At equal amounts of every budget",
+        f"{_of_block(result, block)}At equal amounts of every budget",
         ("budget", "amount a run", arms[0], *(f"{arm} minus {arms[0]}" for arm in arms[1:])),
         rows,
         "Each row compares the arms where all had spent as much as the one that spent least. "

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brorl.errors import DataError
+from brorl.evaluate.results import read_evaluation
+from brorl.record.evals import eval_path
 from brorl.record.metrics import read_metrics
 from brorl.report.budgets import spent
 from brorl.report.load import read_counts
@@ -24,7 +26,7 @@ from brorl.stats.clustered import crossed_difference
 from brorl.stats.intervals import Interval
 from brorl.stats.paired import PairedT, paired_t
 from brorl.stats.pass_at_k import pass_at_k
-from brorl.studies.runner.contract import BUDGETS, Budget, K
+from brorl.studies.runner.contract import BUDGETS, Arm, Budget, K
 
 Vector = NDArray[np.float64]
 
@@ -53,7 +55,8 @@ class RunResult:
         ended: max_samples, max_seconds or steps.
         spent: budget to what was spent by each evaluation, [E], growing.
         totals: budget to what was spent in all.
-        problems: ids of the held-out problems that every evaluation judged, in order.
+        problems, tasks: ids of the held-out problems that every evaluation judged, in order, and
+            the task of each.
         right_EK, count_EK: right samples, and samples, of each of them.
         metrics: the rows of metrics.jsonl.
         measured: what the study's `measure` returned.
@@ -66,6 +69,7 @@ class RunResult:
     spent: Mapping[Budget, Vector]
     totals: Mapping[Budget, float]
     problems: tuple[str, ...]
+    tasks: tuple[str, ...]
     right_EK: NDArray[np.int64]
     count_EK: NDArray[np.int64]
     metrics: Sequence[Mapping[str, Any]]
@@ -118,17 +122,31 @@ class RunResult:
 class Results(Generic[K]):
     """All runs of a study, and comparisons of its arms.
 
+    Arms of several blocks have no held-out problems in common: take `part` first.
+
     Attributes:
         knobs: of the study.
         arms: names, the control first.
         factors: of each arm.
+        blocks: of each arm.
         runs: by arm and seed.
     """
 
     knobs: K
     arms: tuple[str, ...]
     factors: Mapping[str, Mapping[str, float | str]]
+    blocks: Mapping[str, str]
     runs: Mapping[tuple[str, int], RunResult]
+
+    def parts(self) -> dict[str, "Results[K]"]:
+        """Each block's results alone, in the order of the arms."""
+        return {block: self.part(block) for block in dict.fromkeys(self.blocks.values())}
+
+    def part(self, block: str) -> "Results[K]":
+        """The results of one block."""
+        arms = tuple(arm for arm in self.arms if self.blocks[arm] == block)
+        runs = {key: run for key, run in self.runs.items() if key[0] in arms}
+        return Results(self.knobs, arms, self.factors, self.blocks, runs)
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -148,7 +166,13 @@ class Results(Generic[K]):
         return min(float(r.spent[budget][-1]) for arm in arms or self.arms for r in self.of(arm))
 
     def scores_SK(
-        self, arm: str, *, budget: Budget | None = None, amount: float | None = None, k: int = 1
+        self,
+        arm: str,
+        *,
+        budget: Budget | None = None,
+        amount: float | None = None,
+        k: int = 1,
+        only: Sequence[str] | None = None,
     ) -> Vector:
         """pass@k of each seed on each problem that all runs judged; see `level`."""
         at = budget or self.knobs.match
@@ -156,7 +180,7 @@ class Results(Generic[K]):
         rows = []
         for run in self.of(arm):
             place = {name: i for i, name in enumerate(run.problems)}
-            rows.append(run.scores_at(at, x, k)[[place[name] for name in self.problems]])
+            rows.append(run.scores_at(at, x, k)[[place[name] for name in only or self.problems]])
         return np.stack(rows)
 
     @cached_property
@@ -167,8 +191,24 @@ class Results(Generic[K]):
             raise DataError(f"a study needs 2 held-out problems that all runs judged: {shared}")
         return [p for p in next(iter(self.runs.values())).problems if p in shared]
 
+    @cached_property
+    def by_task(self) -> dict[str, list[str]]:
+        """The problems of each task, for `only`."""
+        run = next(iter(self.runs.values()))
+        task_of = dict(zip(run.problems, run.tasks, strict=True))
+        found: dict[str, list[str]] = {}
+        for problem in self.problems:
+            found.setdefault(task_of[problem], []).append(problem)
+        return found
+
     def level(
-        self, arm: str, *, budget: Budget | None = None, amount: float | None = None, k: int = 1
+        self,
+        arm: str,
+        *,
+        budget: Budget | None = None,
+        amount: float | None = None,
+        k: int = 1,
+        only: Sequence[str] | None = None,
     ) -> Interval:
         """Mean pass@k of an arm over seeds and problems.
 
@@ -177,11 +217,26 @@ class Results(Generic[K]):
             budget: by default the one that the study matches on.
             amount: spent; by default the largest that every run of every arm reached.
             k: of pass@k.
+            only: ids of problems, at least 2 (`by_task`); None: all that every run judged.
         """
-        scores = self.scores_SK(arm, budget=budget, amount=amount, k=k)
+        scores = self.scores_SK(arm, budget=budget, amount=amount, k=k, only=only)
         test, _, _ = over_seeds(scores, level=self.knobs.level)
         value, low, high = test.difference
         return Interval(value, max(0.0, low), min(1.0, high))
+
+    def change(
+        self,
+        arm: str,
+        *,
+        budget: Budget | None = None,
+        amount: float | None = None,
+        k: int = 1,
+        only: Sequence[str] | None = None,
+    ) -> Interval:
+        """An arm's gain since before its training; arguments as `level`."""
+        after = self.scores_SK(arm, budget=budget, amount=amount, k=k, only=only)
+        before = self.scores_SK(arm, budget=budget, amount=0.0, k=k, only=only)
+        return over_seeds(after - before, level=self.knobs.level)[0].difference
 
     def compare(
         self,
@@ -191,6 +246,7 @@ class Results(Generic[K]):
         budget: Budget | None = None,
         amount: float | None = None,
         k: int = 1,
+        only: Sequence[str] | None = None,
     ) -> Comparison:
         """b minus a at the same amount of a budget; arguments as `level`.
 
@@ -198,9 +254,8 @@ class Results(Generic[K]):
         """
         at = budget or self.knobs.match
         x = self.common(at, (a, b)) if amount is None else amount
-        difference_SK = self.scores_SK(b, budget=at, amount=x, k=k) - self.scores_SK(
-            a, budget=at, amount=x, k=k
-        )
+        a_SK, b_SK = (self.scores_SK(arm, budget=at, amount=x, k=k, only=only) for arm in (a, b))
+        difference_SK = b_SK - a_SK
         test, seeds, problems = over_seeds(difference_SK, level=self.knobs.level)
         per_seed = tuple(float(d) for d in difference_SK.mean(axis=1))
         return Comparison(
@@ -248,11 +303,30 @@ def read_result(arm: str, seed: int, path: Path, done: Mapping[str, Any]) -> Run
         {b: axis[at] for b, axis in axes.items()},
         {b: float(axis[-1]) for b, axis in axes.items()},
         problems,
+        _tasks(path, rows[at[-1]]["step"], problems),
         np.array([[c[p].c for p in problems] for c in whole]),
         np.array([[c[p].n for p in problems] for c in whole]),
         rows,
         done["measured"],
     )
+
+
+def gather(knobs: K, arms: Sequence[Arm], runs: Mapping[tuple[str, int], RunResult]) -> Results[K]:
+    """The results of a study's arms."""
+    return Results(
+        knobs,
+        tuple(arm.name for arm in arms),
+        {arm.name: dict(arm.factors) for arm in arms},
+        {arm.name: arm.block for arm in arms},
+        runs,
+    )
+
+
+def _tasks(run: Path, step: int, problems: Sequence[str]) -> tuple[str, ...]:
+    """The task of each problem, from the evaluation after `step`."""
+    suites = read_evaluation(eval_path(run, step)).suites.values()
+    found = {p.id: p.task for suite in suites for p in suite.problems}
+    return tuple(found[p] for p in problems)
 
 
 def _axes(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[Budget, Vector]:

@@ -28,7 +28,7 @@ from brorl.studies.runner.jobs import Job, read_done, run_jobs
 from brorl.studies.runner.outcome import RESULT, make_result, read_outcome
 from brorl.studies.runner.progress import Quiet, Voice, Watch, clock
 from brorl.studies.runner.report import REPORT, write_study_report
-from brorl.studies.runner.results import Results, read_result
+from brorl.studies.runner.results import Results, gather, read_result
 from brorl.studies.runner.spec import RunPlan, Spec, load_study, pairs_of, plan_runs
 from brorl.studies.runner.starts import start_folder
 
@@ -166,8 +166,7 @@ def collect(spec: Spec, plans: list[RunPlan], folder: Path) -> Results[Any]:
         if done is None:
             raise DataError(f"{job.folder}: not finished")
         found[plan.arm, plan.seed] = read_result(plan.arm, plan.seed, job.folder, done)
-    names = tuple(arm.name for arm in arms)
-    return Results(spec.knobs, names, {arm.name: dict(arm.factors) for arm in arms}, found)
+    return gather(spec.knobs, arms, found)
 
 
 def _job(spec: Spec, plan: RunPlan, start: Path | None, folder: Path) -> Job:
