@@ -1,21 +1,12 @@
 """A run on the terminal: a progress bar with the time left, and one line a step, on stderr."""
 
-import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console as RichConsole
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import TaskID, TimeElapsedColumn
+
+from brorl.cli.bar import Terminal
 
 if TYPE_CHECKING:
     from brorl.evaluate.heldout import Heldout
@@ -26,40 +17,15 @@ _HEAD = (
 )
 
 
-class Console:
+class Console(Terminal):
     """Implements brorl.train.progress.Progress."""
 
     def __init__(self) -> None:
-        self._rich = RichConsole(stderr=True, highlight=False, emoji=False, soft_wrap=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self._rich,
-            disable=not sys.stderr.isatty(),
-        )
+        super().__init__(TimeElapsedColumn())
         self._task: TaskID | None = None
         self._lines = 0
         self._total = 0
         self._began = (0, 0.0)  # steps done and the clock, when the steps began
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
-
-    def note(self, text: str) -> None:
-        self._rich.print(text, markup=False)
 
     def warmstart(self, step: int, total: int, loss: float, pass_rate: float | None) -> None:
         self._open("warm start", total, step)
@@ -80,7 +46,7 @@ class Console:
         self._lines += 1
         self.note(f"{step_line(metrics)} {self._left(step):>7}")
         if self._task is not None:
-            self._bar.update(self._task, completed=step)
+            self.bar.update(self._task, completed=step)
 
     def evaluated(self, step: int, result: "Heldout") -> None:
         one = result.pass_at_1
@@ -99,12 +65,12 @@ class Console:
 
     def _open(self, name: str, total: int, done: int) -> None:
         if self._task is None:
-            self._task = self._bar.add_task(name, total=total)
-        self._bar.update(self._task, completed=done)
+            self._task = self.bar.add_task(name, total=total)
+        self.bar.update(self._task, completed=done)
 
     def _close(self) -> None:
         if self._task is not None:
-            self._bar.remove_task(self._task)
+            self.bar.remove_task(self._task)
             self._task = None
 
 
