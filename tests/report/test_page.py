@@ -329,7 +329,8 @@ def test_runs_side_by_side(tmp_path):
     page = page_of(out)
     assert [r["name"] for r in page.data["runs"]] == ["wide", "narrow"]
     cells = [attrs.get("class") for tag, attrs in page.elements if tag == "td"]
-    assert cells.count("run0") == cells.count("run1") == 1
+    assert [c for c in cells if c and c.startswith("run")][:2] == ["run0", "run1"]
+    assert (cells.count("run0"), cells.count("run1")) == (4, 3)  # the start is shared
     assert "prompts_per_step 1 2" in page.words
     assert "rollout.n 8 4" in page.words
 

@@ -22,6 +22,7 @@ class Table(NamedTuple):
     columns: tuple[str, ...]
     rows: tuple[tuple[Part, ...], ...]
     note: str = ""
+    title: str = ""
 
 
 class Cost(NamedTuple):
@@ -35,6 +36,9 @@ class Cost(NamedTuple):
 PAIRED = (
     "95 % intervals over problems; the change is paired: after minus before on the same problems."
 )
+
+
+_PROGRESS = "Progress: the trend of held-out pass@1, and what the records suggest next."
 
 
 def sentences(
@@ -86,12 +90,12 @@ def before_after_table(found: BeforeAfter) -> Table:
 
 
 def side_by_side(
-    runs: Sequence[tuple[str, RunRecord, Cost, BeforeAfter | None]],
+    runs: Sequence[tuple[str, RunRecord, Cost, BeforeAfter | None, Outlook | None]],
 ) -> Table:
     """Several runs: a row a run."""
     columns = (
         "run",
-        "rollouts a prompt",
+        "N",
         "steps",
         "generated",
         "kept",
@@ -100,10 +104,10 @@ def side_by_side(
         "pass@1 after",
         "change",
         "pass@k after",
-        "samples per point",
+        "progress",
     )
     rows = tuple(_run_row(i, *run) for i, run in enumerate(runs))
-    return Table(columns, rows, f"{PAIRED} pass@k: the largest k that is recorded.")
+    return Table(columns, rows, f"{PAIRED} pass@k: the largest k that is recorded. {_PROGRESS}")
 
 
 def width(config: Mapping[str, Any]) -> str | None:
@@ -187,7 +191,12 @@ def _gain(found: BeforeAfter | None) -> list[Part]:
 
 
 def _run_row(
-    number: int, name: str, record: RunRecord, cost: Cost, found: BeforeAfter | None
+    number: int,
+    name: str,
+    record: RunRecord,
+    cost: Cost,
+    found: BeforeAfter | None,
+    outlook: Outlook | None,
 ) -> tuple[Part, ...]:
     first = found.lines[0] if found else None
     last = found.lines[-1] if found else None
@@ -201,7 +210,7 @@ def _run_row(
         Part(_cell(first.after if first else None)),
         Part(_signed(change), tone(change)),
         Part(f"@{last.k}: {_cell(last.after or last.before)}" if last else "–"),
-        Part(_per_point(cost.generated, found) or "–"),
+        Part(f"{outlook.found.trend}: {outlook.suggests}" if outlook else "–"),
     )
 
 

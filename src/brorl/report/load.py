@@ -77,6 +77,16 @@ class Counts(NamedTuple):
 
     n: int
     c: int
+    category: str
+
+
+def read_problems(run: Path, step: int) -> list[Counts]:
+    """Problems of the evaluation after `step`; none where that was not written.
+
+    Raises:
+        DataError: a file that is not an evaluation, by name.
+    """
+    return list((read_counts(run, step) or {}).values())
 
 
 def read_counts(run: Path, step: int) -> dict[str, Counts] | None:
@@ -91,7 +101,10 @@ def read_counts(run: Path, step: int) -> dict[str, Counts] | None:
         return None
     try:
         problems = [p for suite in record["suites"].values() for p in suite["problems"]]
-        return {str(p["id"]): Counts(int(p["n"]), int(p["c"])) for p in problems}
+        return {
+            str(p["id"]): Counts(int(p["n"]), int(p["c"]), str(p.get("category", "")))
+            for p in problems
+        }
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DataError(f"{path}: not an evaluation: {type(error).__name__} {error}") from error
 

@@ -34,6 +34,8 @@ from brorl.report.heldout import BeforeAfter, before_after, pass_curves
 from brorl.report.load import RunRecord
 from brorl.report.outlook import Outlook, outlook, window_of
 from brorl.report.panels import Panel, panels_for
+from brorl.report.paper import Arm
+from brorl.report.paper import tables as paper_tables
 from brorl.report.series import eval_curves, step_curves, with_shares
 from brorl.report.spent import BINS, spent_by_rate
 from brorl.report.text import safe_json
@@ -53,6 +55,7 @@ class Gathered(NamedTuple):
     cost: Cost
     found: BeforeAfter | None
     outlook: Outlook | None
+    budgets: dict[str, NDArray[np.float64]]
     drawn: dict[str, Any]  # as the page's script reads it
 
 
@@ -84,6 +87,7 @@ def gather(record: RunRecord, name: str, *, runs: int) -> Gathered:
         _cost(budgets),
         before_after(record.path, metrics),
         outlook(metrics, window=window_of(record.config)),
+        budgets,
         drawn,
     )
 
@@ -173,9 +177,13 @@ def _panel(panel: Panel) -> dict[str, Any]:
 
 
 def _tables(runs: Sequence[Gathered]) -> list[Table]:
+    arms = [
+        Arm(run.drawn["name"], i, run.record, run.budgets, run.found) for i, run in enumerate(runs)
+    ]
+    more = paper_tables(arms)
     if len(runs) > 1:
-        return [side_by_side([(run.drawn["name"], *run[:3]) for run in runs])]
-    return [before_after_table(runs[0].found)] if runs[0].found else []
+        return [side_by_side([(run.drawn["name"], *run[:4]) for run in runs]), *more]
+    return [before_after_table(runs[0].found), *more] if runs[0].found else more
 
 
 def _browser_note(runs: Sequence[Gathered]) -> str:
