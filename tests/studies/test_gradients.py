@@ -44,17 +44,18 @@ def objective(policy, groups):
 
 
 def test_the_gradient_is_the_slope(policy, groups):
-    """Central differences along the gradient and along a random direction; error O(h^2)."""
+    """Central differences along the gradient and along a random direction: O(h^2), and float32
+    log-probs add 1e-6 / h."""
     step = g.policy_gradient(policy, groups, temperature=1.0, denominator=1.0)
     torch.manual_seed(0)
     random = g.Step([torch.randn_like(p) for p in step.parts])
     for direction in (step, random):
-        h = 1e-3 / direction.norm
+        h = 2e-2 / direction.norm
         with g.moved(policy, direction, h):
             above = objective(policy, groups)
         with g.moved(policy, direction, -h):
             below = objective(policy, groups)
-        assert (above - below) / (2 * h) == pytest.approx(step.dot(direction), rel=2e-3)
+        assert (above - below) / (2 * h) == pytest.approx(step.dot(direction), rel=5e-3)
 
 
 def test_parts_of_any_size_add_up(policy, groups, monkeypatch):

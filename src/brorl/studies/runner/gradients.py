@@ -90,7 +90,7 @@ def text_gradients(
 
 @contextmanager
 def moved(policy: Policy, step: Step, size: float) -> Iterator[None]:
-    """Within it the weights are theta + size * step; afterwards they are the old ones, bit by bit."""
+    """Within it the weights are theta + size * step; after it they are the old ones, to the bit."""
     parameters = trainable(policy)
     kept = [p.detach().clone() for p in parameters]
     with torch.no_grad():
