@@ -4,12 +4,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
+PEERS_STAMP := $(PEERS)/.installed-$(shell cat pyproject.toml constraints-peers.txt | cksum | cut -d' ' -f1)
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: setup run check test test-slow docs measure theory-figures evaluation-figures statistics-tables bench smollm2 clean
+.PHONY: setup run check test test-slow test-verl docs measure theory-figures evaluation-figures statistics-tables bench smollm2 clean
 
 # Tests start processes of their own; torch's threads would wait for each other on busy cores.
-test test-slow: export OMP_NUM_THREADS ?= 1
+test test-slow test-verl: export OMP_NUM_THREADS ?= 1
 
 setup: $(STAMP)
 
@@ -35,6 +37,27 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 1800
+
+# verl wants an older transformers: an environment of its own. About 10 minutes on 2 idle cores.
+VERL := .venv-verl
+VERL_STAMP := $(VERL)/.installed-$(shell cat pyproject.toml constraints-verl.txt | cksum | cut -d' ' -f1)
+
+test-verl: $(VERL_STAMP)
+	$(VERL)/bin/python -m pytest tests/verl_package tests/peers -m verl --timeout 900
+
+$(VERL_STAMP):
+	test -x $(VERL)/bin/python || $(PYTHON) -m venv $(VERL)
+	$(VERL)/bin/python -m pip install --quiet -c constraints-verl.txt -e '.[dev,verl]'
+	@rm -f $(VERL)/.installed-* && touch $(VERL_STAMP)
+
+# Against TRL, on the same tensors; and what W&B was told, read back. An environment of its own.
+test-peers: $(PEERS_STAMP)
+	$(PEERS)/bin/python -m pytest -m peers tests/peers
+
+$(PEERS_STAMP):
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet -c constraints-peers.txt -e '.[dev,wandb]' trl==1.16.0
+	@rm -f $(PEERS)/.installed-* && touch $(PEERS_STAMP)
 
 # Numbers in documents, from result files; `measure` and `theory-figures` make those.
 docs: setup

