@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from brorl.algo.selection import cut_groups, max_variance_rows
+from brorl.algo.selection import cut_groups, max_variance_rows, random_rows
 from brorl.errors import ConfigError, ShapeError
 
 # Answers of the wrong rows of one group (None: a right row), and the places for it.
@@ -158,12 +158,34 @@ def test_max_variance_of_right_and_wrong_is_half_and_half():
     assert [(int(r[g == i].sum()), int((g == i).sum())) for i in (0, 1)] == [(3, 6), (1, 6)]
 
 
+def test_random_rows_are_those_of_the_smallest_keys_and_stand_for_the_group():
+    """Hand-computed: groups of 4 and 1, two rows each; a row of the first stands for 4 / 2."""
+    group = torch.tensor([0, 1, 0, 0, 0])
+    keys = torch.tensor([0.9, 0.5, 0.1, 0.8, 0.2], dtype=torch.float64)
+    cut = random_rows(group, keys, keep_per_group=2)
+    assert cut.rows_K.tolist() == [1, 2, 4]
+    assert cut.weight_K.tolist() == [1.0, 2.0, 2.0]
+
+
+def test_every_row_has_the_same_chance_at_random():
+    """Statistical: 3 of 8 rows, 4,000 draws, 4 sigma of a share of 3/8."""
+    seen = torch.zeros(8)
+    group = torch.zeros(8, dtype=torch.int64)
+    stream = torch.Generator().manual_seed(0)
+    for _ in range(4000):
+        keys = torch.rand(8, dtype=torch.float64, generator=stream)
+        seen[random_rows(group, keys, keep_per_group=3).rows_K] += 1
+    assert ((seen / 4000 - 3 / 8).abs() < 4 * (3 / 8 * 5 / 8 / 4000) ** 0.5).all()
+
+
 def test_nothing_to_choose_from():
     none = torch.zeros(0, dtype=torch.int64)
     keys = torch.zeros(2, 0, dtype=torch.float64)
     cut = cut_groups(none > 0, none, none, keys, keep_per_group=4)
     assert (len(cut.rows_K), len(cut.weight_K)) == (0, 0)
     assert len(max_variance_rows(torch.zeros(0), none, keep_per_group=4)) == 0
+    cut = random_rows(none, keys[0], keep_per_group=4)
+    assert (len(cut.rows_K), len(cut.weight_K)) == (0, 0)
 
 
 def test_says_what_is_wrong():
@@ -174,6 +196,8 @@ def test_says_what_is_wrong():
         cut_groups(right, group, group, keys, keep_per_group=1)
     with pytest.raises(ConfigError, match="keep_per_group must be >= 2, got 1"):
         max_variance_rows(keys[0], group, keep_per_group=1)
+    with pytest.raises(ConfigError, match="keep_per_group must be >= 2, got 1"):
+        random_rows(group, keys[0], keep_per_group=1)
     with pytest.raises(ShapeError, match=r"keys must be \[2, 3\], got \[3\]"):
         cut_groups(right, group, group, keys[0], keep_per_group=2)
     with pytest.raises(ShapeError, match="keys must be finite, got nan in row 0"):

@@ -32,7 +32,14 @@ def test_each_kind(data):
 
 
 def test_what_the_trainer_keeps_in_the_data_section_is_not_ours(data):
-    settings = {"train": data, "verifier": "math", "solved_weight": 0.5, "eval": None}
+    settings = {
+        "train": data,
+        "verifier": "math",
+        "solved_weight": 0.5,
+        "solved_share": 1.0,
+        "solved_visits": 2,
+        "eval": None,
+    }
     assert len(build_task({}, settings).problems("train")) == 9
 
 

@@ -178,5 +178,13 @@ def test_who_needs_labels():
     assert needs_labels("majority", {}) == 64
     assert needs_labels("majority", {"samples": 8}) == 8
     assert needs_labels("random", {}) == 0
+    assert needs_labels("incorrect", {}) == needs_labels("incorrect", {"labels": "other"}) == 0
+    assert needs_labels("incorrect", {"labels": "majority"}) == 64
+    with pytest.raises(
+        ConfigError, match=r"unknown reward\.options\.labels 'minority'; nearest: maj"
+    ):
+        needs_labels("incorrect", {"labels": "minority"})
+    with pytest.raises(ConfigError, match="samples goes with labels: majority"):
+        needs_labels("incorrect", {"samples": 8})
     with pytest.raises(ConfigError, match="integer >= 1, got 0"):
         needs_labels("majority", {"samples": 0})

@@ -77,6 +77,19 @@ def test_a_prompt_that_is_no_longer_solved_comes_back_in_full():
     assert ids(s.draw(20)).count("p0") in (9, 10, 11)
 
 
+def test_a_weight_of_zero_passes_over_a_prompt_after_so_many_solved_visits_in_a_row():
+    """All right twice running leaves; once, or 15 of 16, or twice with a miss between, stays."""
+    s = PromptSource([problem(f"p{i}") for i in range(5)], 1, 0.0, 1.0, 2)
+    seen = {"p0": [1, 1], "p1": [1], "p2": [1, 15 / 16], "p3": [1, 0, 1], "p4": [0, 1, 1, 1]}
+    for name, rates in seen.items():
+        for rate in rates:
+            s.saw(name, rate)
+    assert sorted(set(ids(s.draw(60)))) == ["p1", "p2", "p3"]
+    again = PromptSource([problem(f"p{i}") for i in range(5)], 1, 0.0, 1.0, 2)
+    again.restore(json.loads(json.dumps(s.state())))
+    assert ids(again.draw(30)) == ids(s.draw(30))
+
+
 @pytest.mark.timeout(20)
 def test_all_prompts_solved_with_a_weight_near_zero_is_no_endless_loop():
     """Attack: each epoch would pass over every prompt about 1e12 times in a row."""
@@ -95,3 +108,14 @@ def test_refuses_no_prompts_repeated_ids_and_a_state_of_other_data():
     s.draw(8)
     with pytest.raises(DataError, match="stands at prompt 8 of 4: the training data has changed"):
         source(count=4).restore(s.state())
+
+
+def test_what_is_upcoming_is_what_is_drawn():
+    """Identity, at every place of two epochs, and looking changes nothing."""
+    looked, plain = source(5), source(5)
+    for _ in range(10):
+        told = looked.upcoming(3)
+        assert looked.upcoming(1) == told[:1]
+        (drawn,) = looked.draw(1)
+        assert [drawn] == told[:1] == plain.draw(1)
+    assert looked.state() == plain.state()

@@ -181,6 +181,34 @@ def test_weights_of_a_cut_group_add_up_to_the_group():
     assert [s.weight for s in groups[1].samples] == [1.0, 1.0, 1.0]
 
 
+def kept_of(rule, weight="none", keep=4):
+    """Scores 1 1 1 and nine times 0 of one group, cut by a rule: (right, weight) of those kept."""
+    cut_by = {"n": 12, "keep_per_group": keep, "keep_rule": rule}
+    groups = ready(
+        groups_of([1.0] * 3 + [0.0] * 9),
+        settings(rollout=cut_by, advantage={"weight": weight}),
+    )
+    return [(s.right, s.weight) for s in groups[0].samples if s.advantage is not None]
+
+
+def test_the_rule_of_the_cut_is_the_one_that_is_set():
+    """Of 3 right and 9 wrong: 2 + 2 by spread and by variance; any 4 at random, each for 12/4."""
+    assert sum(right for right, _ in kept_of("max_variance", keep=8)) == 3
+    assert kept_of("max_variance") == [(True, 1.0)] * 2 + [(False, 1.0)] * 2
+    assert [w for _, w in kept_of("random", "unbiased")] == [3.0] * 4
+    assert [w for _, w in kept_of("random")] == [1.0] * 4
+
+
+def test_variance_is_that_of_the_rewards_that_advantages_come_from():
+    """Hand-computed: scores equal but for length; of lengths 1, 2, 4, 8 the ends differ most."""
+    s = settings(
+        rollout={"n": 4, "keep_per_group": 2, "keep_rule": "max_variance", "max_new_tokens": 8},
+        length_penalty={"enable": True, "max": 1.0, "min": -1.0},
+    )
+    groups = ready(groups_of([1.0] * 4, lengths=[[4, 1, 8, 2]]), s, step=0)
+    assert [x.advantage is not None for x in groups[0].samples] == [False, True, True, False]
+
+
 def test_the_cut_is_drawn_afresh_each_step_and_alike_in_a_repeat():
     def chosen(**at):
         return tuple(s.index for s in cut(**at)[0].samples if s.advantage is not None)

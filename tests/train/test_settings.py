@@ -51,6 +51,19 @@ CONTRADICTIONS = {
     ),
     "cut above n": ({"rollout": {"keep_per_group": 5}}, "keep_per_group=5 exceeds the widest"),
     "cut to one": ({"rollout": {"keep_per_group": 1}}, "keep_per_group must be at least 2, got 1"),
+    "rule without a cut": (
+        {"rollout": {"keep_rule": "random"}},
+        "keep_rule=random .* needs rollout.keep_per_group",
+    ),
+    "no weight for what has no chance": (
+        {
+            "rollout": {"keep_per_group": 2, "keep_rule": "max_variance"},
+            "advantage": {"weight": "unbiased"},
+        },
+        "weight=unbiased with rollout.keep_rule=max_variance",
+    ),
+    "solved share alone": ({"data": {"solved_share": 1.0}}, "need data.solved_weight below 1"),
+    "solved visits alone": ({"data": {"solved_visits": 2}}, "need data.solved_weight below 1"),
     "top-p": ({"rollout": {"top_p": 0.9}}, "top_p=0.9, top_k=0: training needs the full"),
     "top-k": ({"rollout": {"top_k": 5}}, "top_p=1.0, top_k=5: training needs the full"),
     "two sources": (
@@ -182,7 +195,10 @@ IMPOSSIBLE = {
     "seed": [-1, 2**63],
     "steps": [-1],
     "eval.samples": [0],
-    "data.solved_weight": [0, 1.1],
+    "data.solved_weight": [-0.1, 1.1],
+    "data.solved_share": [0, 1.1],
+    "data.solved_visits": [0],
+    "rollout.keep_rule": ["best"],
     "data.held_out": [1.0, -0.1],
     "dynamic_sampling.oversample": [0.9],
     "dynamic_sampling.on_exhausted": ["panic"],

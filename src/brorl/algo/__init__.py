@@ -27,6 +27,7 @@ stopping      unbiased_rate(right_P, size_P, before_P, *, stop_right); unbiased_
               unbiased_baseline, unbiased_advantages (rewards_B, right_B, group_B, before_P, *,
               stop_right); first_samples(right, size, before, *, stop_right), exact
 selection     cut_groups(right_B, answer_B, group_B, keys_2B, *, keep_per_group) -> Cut
+              random_rows(group_B, keys_B, *, keep_per_group) -> Cut
               max_variance_rows(rewards_B, group_B, *, keep_per_group)
 checks        has_spread, group_means, group_sums, group_sizes, quotient, and the door checks
 """

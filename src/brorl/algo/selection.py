@@ -83,6 +83,33 @@ def cut_groups(
     return Cut(rows_K=rows_K, weight_K=1.0 / chance_B[rows_K])
 
 
+def random_rows(group_B: Tensor, keys_B: Tensor, *, keep_per_group: int) -> Cut:
+    """`keep_per_group` rows of each group, every row with the same chance: what a rule must beat.
+
+    Args:
+        group_B: int64 [B], >= 0.
+        keys_B: float64 [B], independent and uniform, from a named stream.
+        keep_per_group: >= 2; smaller groups are kept whole.
+
+    Raises:
+        ConfigError: keep_per_group < 2.
+        ShapeError: see `checks.require_rows`.
+    """
+    if keep_per_group < 2:
+        raise ConfigError(f"keep_per_group must be >= 2, got {keep_per_group}")
+    require_rows("keys", keys_B, group_B)
+    chosen, weight = [], []
+    for group in range(group_count(group_B)):
+        rows = (group_B == group).nonzero()[:, 0]
+        m = min(keep_per_group, len(rows))
+        chosen.append(rows[keys_B[rows].argsort(stable=True)[:m]])
+        weight.append(torch.full((m,), len(rows) / max(m, 1), dtype=torch.float64))
+    if not chosen:
+        return Cut(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64))
+    order = torch.cat(chosen).argsort()
+    return Cut(torch.cat(chosen)[order], torch.cat(weight)[order])
+
+
 def max_variance_rows(rewards_B: Tensor, group_B: Tensor, *, keep_per_group: int) -> Tensor:
     """The rows of each group whose rewards have the largest variance: int64 [K], growing.
 

@@ -32,7 +32,7 @@ VERIFIERS: dict[str, Verifier] = {
 }
 
 # Settings of the data section that belong to the trainer, not to the task.
-_TRAINER_DATA = frozenset({"solved_weight"})
+_TRAINER_DATA = frozenset({"solved_weight", "solved_share", "solved_visits"})
 
 
 def build_task(task_settings: Mapping[str, Any], data_settings: Mapping[str, Any]) -> Task:

@@ -28,7 +28,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "ground_truth": (),
     "random": ("gamma",),
     "format": (),
-    "incorrect": (),
+    "incorrect": ("labels", "samples"),
     "majority": ("samples",),
     "proxy": ("kind", "tests"),
 }
@@ -48,8 +48,9 @@ def build_reward(
 
     Args:
         source: one of OPTIONS.
-        options: of that source: random {gamma: 0.5}; majority {samples: 64}, see `needs_labels`;
-            proxy {kind: first_number | substring | visible_tests, tests: 1}.
+        options: of that source: random {gamma: 0.5}; majority {samples: 64}; incorrect
+            {labels: other | majority, samples: 64}, see `needs_labels`; proxy
+            {kind: first_number | substring | visible_tests, tests: 1}.
         seed: root of the run's streams.
         verifier: of the task.
         problems: the training problems.
@@ -94,10 +95,18 @@ def build_reward(
 def needs_labels(source: str, options: Mapping[str, Any]) -> int:
     """How many samples of the starting policy per problem a source needs before training; 0: none.
 
+    `incorrect` with `labels: majority` keeps the problems whose most frequent answer is wrong, as
+    Shao et al. do; by default it takes the gold of another problem, which nobody ever answers.
+
     Raises:
-        ConfigError: `samples` is no positive integer.
+        ConfigError: `samples` is no positive integer, or goes with no labels; unknown `labels`.
     """
-    if source != "majority":
+    kind = options.get("labels", "other")
+    if source == "incorrect" and kind not in ("other", "majority"):
+        raise ConfigError(unknown_name("reward.options.labels", str(kind), ("other", "majority")))
+    if source != "majority" and (source, kind) != ("incorrect", "majority"):
+        if source == "incorrect" and "samples" in options:
+            raise ConfigError("reward.options.samples goes with labels: majority, got other")
         return 0
     samples = options.get("samples", MAJORITY_SAMPLES)
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from brorl.rollout.options import LOWEST_VLLM_TEMPERATURE, NOT_FOR_TRAINING
+from brorl.train.prompts import SOLVED
 
 if TYPE_CHECKING:
     from brorl.train.settings import TrainSettings
@@ -44,6 +45,21 @@ def contradictions(s: "TrainSettings") -> list[str]:
         )
     if s.advantage.weight == "unbiased" and r.keep_per_group is None:
         found.append("advantage.weight=unbiased weighs cut groups: it needs rollout.keep_per_group")
+    if r.keep_rule != "spread" and r.keep_per_group is None:
+        found.append(
+            f"rollout.keep_rule={r.keep_rule} says how groups are cut: it needs "
+            "rollout.keep_per_group"
+        )
+    if r.keep_rule == "max_variance" and s.advantage.weight == "unbiased":
+        found.append(
+            "advantage.weight=unbiased with rollout.keep_rule=max_variance: rows that it leaves "
+            "out have no chance, so no weight makes up for them"
+        )
+    if s.data.solved_weight == 1 and (s.data.solved_share != SOLVED or s.data.solved_visits != 1):
+        found.append(
+            "data.solved_share and solved_visits say which prompts are drawn less often: they need "
+            "data.solved_weight below 1"
+        )
     if r.keep_per_group is not None and r.keep_per_group > r.widest:
         found.append(
             f"rollout.keep_per_group={r.keep_per_group} exceeds the widest group of {r.widest}"

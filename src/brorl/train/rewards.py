@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from brorl.algo.advantages import advantages
-from brorl.algo.selection import cut_groups
+from brorl.algo.selection import Cut, cut_groups, max_variance_rows, random_rows
 from brorl.algo.shaping import (
     cosine_length_term,
     length_term_active,
@@ -91,15 +91,27 @@ def _cut(
     keep: int,
 ) -> None:
     """Wide search, narrow update: take the advantage from all answers but `keep` of a group."""
-    answers: dict[str, int] = {}
-    answer_B = torch.tensor([answers.setdefault(x.answer, len(answers)) for _, x in rows])
-    keys_2B = torch.from_numpy(generator(settings.seed, "cut", step).random((2, len(rows))))
-    cut = cut_groups(
-        torch.tensor([x.right for _, x in rows]), answer_B, group_B, keys_2B, keep_per_group=keep
-    )
+    cut = _chosen([x for _, x in rows], group_B, settings, step, keep)
     stands_for = dict(zip(cut.rows_K.tolist(), cut.weight_K.tolist(), strict=True))
     for i, (_, sample) in enumerate(rows):
         if i not in stands_for:
             sample.advantage, sample.fate = None, Fate.CUT
         elif settings.advantage.weight == "unbiased":
             sample.weight = stands_for[i]
+
+
+def _chosen(
+    samples: Sequence[Sample], group_B: Tensor, settings: TrainSettings, step: int, keep: int
+) -> Cut:
+    """By `rollout.keep_rule`. The variance is that of shaped rewards, which advantages are of."""
+    keys_2B = torch.from_numpy(generator(settings.seed, "cut", step).random((2, len(samples))))
+    if settings.rollout.keep_rule == "random":
+        return random_rows(group_B, keys_2B[0], keep_per_group=keep)
+    if settings.rollout.keep_rule == "max_variance":
+        reward_B = torch.tensor([x.shaped for x in samples], dtype=torch.float64)
+        rows_K = max_variance_rows(reward_B, group_B, keep_per_group=keep)
+        return Cut(rows_K, torch.ones(len(rows_K), dtype=torch.float64))
+    answers: dict[str, int] = {}
+    answer_B = torch.tensor([answers.setdefault(x.answer, len(answers)) for x in samples])
+    right_B = torch.tensor([x.right for x in samples])
+    return cut_groups(right_B, answer_B, group_B, keys_2B, keep_per_group=keep)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from brorl.rollout.options import EngineName, OpenAIOptions, VllmOptions
 from brorl.train.contradictions import contradictions
+from brorl.train.prompts import SOLVED
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Whole = Annotated[int, Field(ge=0, le=10**9)]
@@ -71,7 +72,9 @@ class DataSettings(Section):
     answer: str = "answer"
     verifier: str = "exact"
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.1  # share of rows, without data.eval
-    solved_weight: Annotated[float, Field(gt=0, le=1)] = 1.0
+    solved_weight: Share = 1.0  # chance that a solved prompt is drawn when its turn comes
+    solved_share: Annotated[float, Field(gt=0, le=1)] = SOLVED  # right answers that make it solved
+    solved_visits: Count = 1  # in a row
 
 
 class WarmstartSettings(Section):
@@ -111,6 +114,7 @@ class RolloutSettings(Section):
     auto: AutoWavesSettings = AutoWavesSettings()
     stop_right: Count = 2
     keep_per_group: Count | None = None
+    keep_rule: Literal["spread", "max_variance", "random"] = "spread"  # see algo.selection
     temperature: Positive = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Whole = 0

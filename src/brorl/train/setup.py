@@ -211,7 +211,10 @@ def assemble(
         weight_decay=o.weight_decay,
     )
     reference = Reference(policy, 0) if settings.kl_coef > 0 else None
-    source = PromptSource(data.train, settings.seed, settings.data.solved_weight)
+    d = settings.data
+    source = PromptSource(
+        data.train, settings.seed, d.solved_weight, d.solved_share, d.solved_visits
+    )
     auto = settings.rollout.waves == "auto"
     widening = Widening(settings.rollout.auto) if auto else None
     desk = GradingDesk(policy, pool, data.task.verifier, reward)
