@@ -1,16 +1,18 @@
-"""Table and figure of the adaptive-width benchmark, from benchmarks/adaptive.json alone.
+"""Tables and figure of the adaptive-width benchmark, from benchmarks/adaptive.json alone.
 
-`python docs/render_adaptive.py` draws docs/figures/adaptive.svg; docs/render.py places the table.
-`python benchmarks/adaptive.py` makes the results (about two hours on one core).
+`python docs/render_adaptive.py` renders the blocks and draws docs/figures/adaptive.svg; `--check`
+only says whether documents are current. `python benchmarks/adaptive.py` makes the results, in about
+two hours of one core.
 """
 
 import json
-from pathlib import Path
+import sys
 from typing import Any
 
+import blocks
 import numpy as np
 
-ROOT = Path(__file__).parent.parent
+ROOT = blocks.ROOT
 RESULT = ROOT / "benchmarks/adaptive.json"
 FIGURE = ROOT / "docs/figures/adaptive.svg"
 BUDGETS = {"generated": "generated samples", "cpu_s": "CPU seconds"}
@@ -135,5 +137,18 @@ def draw() -> None:
     plt.close(figure)
 
 
+def made() -> blocks.Blocks:
+    """Draw, and name what is rendered."""
+    if "--check" not in sys.argv:
+        draw()
+    return BLOCKS
+
+
+BLOCKS: blocks.Blocks = {
+    "adaptive-arms": adaptive_table,
+    "adaptive-tasks": adaptive_by_task,
+    "adaptive-spent": adaptive_spent,
+}
+
 if __name__ == "__main__":
-    draw()
+    sys.exit(blocks.main(__doc__, made))

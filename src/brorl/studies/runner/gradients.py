@@ -88,6 +88,14 @@ def text_gradients(
         yield _gradient(policy, [logp])
 
 
+def score_tokens(policy: Policy, groups: Sequence[Answers], *, temperature: float) -> Tensor:
+    """float32 [M]: the trainer's log-prob of every token of every answer, in order.
+
+    Cut into parts of ROWS answers, as an update is; gradients flow only where they are enabled.
+    """
+    return torch.cat([_score(policy, part, temperature).cpu() for part in _parts(groups)])
+
+
 @contextmanager
 def moved(policy: Policy, step: Step, size: float) -> Iterator[None]:
     """Within it the weights are theta + size * step; after it they are the old ones, to the bit."""
