@@ -98,12 +98,13 @@ class OpenAIEngine:
         on_finished: OnFinished | None = None,
     ) -> list[list[Completion]]:
         groups: list[dict[int, Completion]] = [{} for _ in requests]
+        server = self._server
         pool = ThreadPoolExecutor(self._options.concurrency)
         waiting: dict[Future[list[Completion]], _Part] = {}
         try:
             for part in self._parts(requests, sampling):
                 request = requests[part.request]
-                waiting[pool.submit(self._ask, request, part, sampling)] = part
+                waiting[pool.submit(self._ask, server, request, part, sampling)] = part
             for future in as_completed(waiting):
                 index, offset, _ = waiting[future]
                 made = future.result()
@@ -111,7 +112,7 @@ class OpenAIEngine:
                 if on_finished is not None:
                     on_finished(index, offset, made)
         except BaseException:  # Ctrl-C too must not wait for answers that nobody reads
-            self._server.close()
+            server.close()
             self._server = Server(self._options)
             raise
         finally:
@@ -129,7 +130,9 @@ class OpenAIEngine:
                 parts.append(_Part(index, offset, min(size, request.n - offset)))
         return parts
 
-    def _ask(self, request: Request, part: _Part, sampling: Sampling) -> list[Completion]:
+    def _ask(
+        self, server: Server, request: Request, part: _Part, sampling: Sampling
+    ) -> list[Completion]:
         n = 1 if sampling.temperature == 0 else part.n
         body = {
             "model": self.model,
@@ -146,7 +149,7 @@ class OpenAIEngine:
         if self._options.return_token_ids:
             body["return_token_ids"] = True
         try:
-            found = self._server.post("/completions", body)
+            found = server.post("/completions", body)
         except EngineError as error:
             raise EngineError(f"problem {request.problem_id}: {error}") from error
         choices = self._choices(found, n, request)
