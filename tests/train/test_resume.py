@@ -11,6 +11,7 @@ import shutil
 import pytest
 
 from brorl.errors import ConfigError, DataError, Interrupted, RunError
+from brorl.record.rollouts import read_rollouts
 from brorl.record.rundir import RunLock
 from brorl.train import api
 from brorl.train.checkpoint import checkpoint_path, checkpoint_steps
@@ -94,6 +95,17 @@ def test_the_first_checkpoint_is_not_made_twice(unbroken, tmp_path):
     assert checkpoint_steps(tmp_path / "run") == [0]
     api.resume(tmp_path / "run")
     assert [m["step"] for m in lines(tmp_path / "run")] == list(range(8))
+
+
+def test_it_says_which_prompts_come_next(unbroken, tmp_path):
+    """They are those of the step after the checkpoint, in the unbroken run too."""
+    break_at(unbroken, tmp_path / "run", "step", 4)  # the checkpoint is of step 3
+    progress = Stopper()
+    api.resume(tmp_path / "run", progress=progress)
+    (note,) = [n for n in progress.notes if n.startswith("goes on with step 4; prompts ")]
+    rows = read_rollouts(unbroken[1], 4, ["group_id", "born"]).to_pylist()
+    fresh = dict.fromkeys(r["group_id"] for r in rows if r["born"] == 4)
+    assert note.removesuffix(" come next").split("prompts ")[1].split(", ")[0] == next(iter(fresh))
 
 
 # Damage

@@ -111,6 +111,8 @@ class Loop:
         if bench.restored:
             self._saved = bench.step
             self._write_best()
+            upcoming = ", ".join(d.group_id for d in bench.collector.source.upcoming(3))
+            self._progress.note(f"goes on with step {bench.step + 1}; prompts {upcoming} come next")
         else:
             self._first()
         self._progress.begin(bench.step, s.steps)
