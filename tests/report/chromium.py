@@ -122,6 +122,16 @@ class Chromium:
         scheme = {"name": "prefers-color-scheme", "value": features.get("scheme", "light")}
         self._call("Emulation.setEmulatedMedia", media=features.get("type", ""), features=[scheme])
 
+    def size(self, width: int, height: int = 900) -> None:
+        """Of the window, CSS pixels; 0 for what it was."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
     def _call(self, method: str, **params):
         self._number += 1
         number = self._number

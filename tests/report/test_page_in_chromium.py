@@ -201,6 +201,73 @@ def test_rollouts_can_be_searched_and_walked_through(chromium, tmp_path):
     assert chromium.ask(names) == ["easy"]
 
 
+def test_jumps_go_to_the_groups_of_a_kind_in_turn(chromium, tmp_path):
+    """Two rare successes among five groups: the button goes to one, then the other, then the first
+    again; a search leaves only the kinds that it found. A slash goes to the search."""
+    run = new_run(tmp_path / "run")
+    rare = ["cba"] + ["x"] * 15
+    rows = group("rare one", rare) + group("sure", ["abc"] * 4) + group("rare two", ["cba", *rare])
+    rows += group("easy", ["cba"] * 4) + group("divided", ["cba", "x"])
+    write_rollouts(run, 1, rows)
+    append_metrics(run, metrics(1))
+    chromium.open(write_report(run))
+    labels = "[...document.querySelectorAll('.jumps button')].map(b => b.textContent)"
+    shown = "document.querySelector('.group h3 bdi').textContent"
+    assert chromium.ask(labels) == [
+        "rare success 2", "agreed on a wrong answer 1", "divided 1", "all right 1"
+    ]  # fmt: skip
+    seen = []
+    for place in (2, 0, 0, 0):
+        chromium.ask(f"document.querySelectorAll('.jumps button')[{place}].click()")
+        seen.append(chromium.ask(shown))
+    assert seen == ["divided", "rare one", "rare two", "rare one"]
+    chromium.ask("document.querySelector('.groups').focus()")
+    chromium.press("/")
+    assert chromium.ask("document.activeElement.type") == "search"
+    chromium.press("e", "a", "s", "y")
+    assert chromium.ask(labels) == ["all right 1"]
+
+
+def test_reward_against_true_score_has_a_point_a_step(chromium, tmp_path):
+    """Reward 0.1, 0.2, 0.3 and true score half of it, then 0.4 with none: three points, each half as
+    high above the base line as it is to the right, in the panel's own units; and the line of equals."""
+    run = new_run(tmp_path / "run", CONFIG | {"steps": 4})
+    for step in range(1, 5):
+        append_metrics(
+            run, metrics(step, **{"reward/true_mean": None if step == 4 else 0.05 * step})
+        )
+    chromium.open(write_report(run))
+    found = panel("reward against true score", ".querySelectorAll('.panel > svg circle')")
+    at = chromium.ask(f"[...{found}].map(c => [c.cx.baseVal.value, c.cy.baseVal.value])")
+    equal = panel("reward against true score", ".querySelector('.panel > svg path.line')")
+    (x0, y0), (x1, y1) = (
+        tuple(map(float, p.split(",")))
+        for p in chromium.ask(f"{equal}.getAttribute('d')").removeprefix("M").split("L")
+    )
+    assert len(at) == 3
+    for step, (x, y) in enumerate(at, start=1):
+        assert (x - x0) / (x1 - x0) == pytest.approx(0.1 * step, abs=0.002)
+        assert (y - y0) / (y1 - y0) == pytest.approx(0.05 * step, abs=0.002)
+
+
+@pytest.mark.parametrize("width", [320, 390, 800, 1300])
+def test_nothing_is_wider_than_the_window(chromium, tmp_path, width):
+    """Tables scroll within their box; in print, where nothing scrolls, they fit."""
+    a, b = finished_run(tmp_path / "a" / ("long name " * 6).strip()), finished_run(tmp_path / "b")
+    write_page([a, b], tmp_path / "both.html", refresh_s=None)
+    chromium.size(width)
+    try:
+        chromium.open(tmp_path / "both.html")
+        assert chromium.ask("document.documentElement.scrollWidth") <= width
+        if width == 800:
+            chromium.media(type="print")
+            chromium.settle()
+            wide = "[...document.querySelectorAll('.tablebox table')].map(t => t.offsetWidth)"
+            assert max(chromium.ask(wide)) <= width
+    finally:
+        chromium.size(0, 0)
+
+
 def test_light_dark_and_print(chromium, tmp_path):
     """Dark follows the system; print is black on white whatever the system says, with its panels
     and without its controls."""

@@ -13,7 +13,7 @@ import yaml
 
 from brorl.report.series import Column
 
-FORMS = ("lines", "stack", "rates", "heat", "passk")
+FORMS = ("lines", "stack", "cross", "rates", "heat", "passk")
 
 
 class Metric(NamedTuple):
@@ -30,8 +30,9 @@ class Panel(NamedTuple):
     Attributes:
         section: heading it stands under.
         title: what is drawn.
-        form: lines, or stack (bands that add up), or one with data of its own: rates and heat
-            (rollouts by pass rate) and passk (pass@k against k).
+        form: lines, or stack (bands that add up), or cross (the second metric against the first, a
+            point a step), or one with data of its own: rates and heat (rollouts by pass rate) and
+            passk (pass@k against k).
         metrics: drawn, in order. A name that ends in * stands for every recorded one that goes on
             with a number.
         unit: of the vertical axis: share, s, bytes, nats, tokens, ratio, or "" for a bare number.
@@ -84,7 +85,7 @@ def panels_for(runs: Sequence[dict[str, Any]]) -> list[Panel]:
         elif panel.form in ("rates", "heat"):
             there = any(run["spent"] for run in runs)
         else:
-            there = bool(metrics)
+            there = len(metrics) >= (2 if panel.form == "cross" else 1)
         if there and (not panel.needs or _spelt(Metric(panel.needs, "", ""), columns)):
             chosen.append(panel._replace(metrics=tuple(metrics)))
     return chosen

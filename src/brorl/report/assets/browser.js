@@ -4,18 +4,25 @@ class Browser {
   constructor(host, runs) {
     this.entries = runs.flatMap((run) => run.groups.map((group) => ({ group, run: run.name })));
     this.several = runs.length > 1;
-    this.search = html("input", { type: "search", placeholder: "problem, prompt or answer", "aria-label": "search groups", oninput: () => this.fill() });
+    this.search = html("input", { type: "search", placeholder: "problem, prompt or answer  ( / )", "aria-label": "search groups", oninput: () => this.fill() });
     this.kind = this.choice("kind of group", "every kind", (e) => e.group.kind);
     this.step = this.choice("step", "every step", (e) => String(e.group.step));
     this.run = this.several ? this.choice("run", "every run", (e) => e.run) : null;
     this.list = html("div", { class: "groups", role: "listbox", "aria-label": "groups", tabindex: 0, onkeydown: (event) => this.key(event) });
+    this.jumps = html("div", { class: "jumps", role: "group", "aria-label": "jump to the most surprising group of a kind" });
     this.detail = html("article", { class: "group", "aria-live": "polite" });
     this.count = html("span", { class: "where", "aria-live": "polite" });
     host.append(
       html("div", { class: "filters" }, this.search, this.kind, this.step, this.run, this.count),
+      this.jumps,
       html("div", { class: "browser" }, this.list, this.detail),
     );
     this.fill();
+    addEventListener("keydown", (event) => {
+      if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+      event.preventDefault();
+      this.search.focus();
+    });
   }
 
   choice(label, all, valueOf) {
@@ -34,8 +41,26 @@ class Browser {
     const choices = [this.kind, this.step, this.run].filter(Boolean);
     this.found = this.entries.filter((e) => choices.every((c) => c.fits(e)) && words.every((w) => searchable(e).includes(w)));
     this.list.replaceChildren(...this.found.map((entry, i) => this.item(entry, i)));
+    this.jumps.replaceChildren("jump to: ", ...this.kinds().map(([kind, count]) => this.jump(kind, count)));
     this.count.textContent = `${this.found.length} of ${this.entries.length} groups`;
     this.choose(0);
+  }
+
+  /* Kinds among the groups found, in their order, with how many there are of each. */
+  kinds() {
+    const found = new Map();
+    for (const { group } of this.found) found.set(group.kind, (found.get(group.kind) || 0) + 1);
+    return [...found];
+  }
+
+  /* To the first group of a kind; pressed again, to the next one. */
+  jump(kind, count) {
+    const go = () => {
+      const places = this.found.map((e, i) => [e.group.kind, i]).filter(([k]) => k === kind).map(([, i]) => i);
+      this.choose(places.find((i) => i > this.chosen) ?? places[0]);
+      this.list.children[this.chosen]?.scrollIntoView({ block: "nearest" });
+    };
+    return html("button", { type: "button", onclick: go }, `${kind} ${count}`);
   }
 
   item({ group, run }, i) {

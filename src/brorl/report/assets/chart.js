@@ -6,7 +6,7 @@ const MARGIN = { top: 16, right: 12, bottom: 34 };
 const MANY = 100; // points: beyond, a line of means is drawn over the faint line of the points
 
 /* spec: title, note, unit, zero, log, stack, xLabel, xUnit, xLog, series, events
-   series: { label, color, dash, x, y, low, high, dots, shown } */
+   series: { label, color, dash, x, y, low, high, dots, scatter, shown } */
 class Chart {
   constructor(spec) {
     this.spec = spec;
@@ -44,7 +44,7 @@ class Chart {
   }
 
   isLong() {
-    return !this.spec.stack && this.spec.series.some((s) => !s.low && s.y.length > MANY);
+    return !this.spec.stack && this.spec.series.some((s) => !s.low && !s.scatter && s.y.length > MANY);
   }
 
   tools() {
@@ -149,7 +149,7 @@ class Chart {
       );
     });
     const room = Math.max(2, Math.floor((width - left) / 75));
-    const xTicks = spec.xLog ? { ticks: this.xs } : linearTicks(...xRange, room, { whole: spec.xUnit !== "s" });
+    const xTicks = spec.xLog ? { ticks: this.xs } : linearTicks(...xRange, room, { whole: !["s", "ratio"].includes(spec.xUnit) });
     for (const tick of xTicks.ticks) {
       const text = formatNumber(tick, "", tick >= 1e4 ? undefined : xTicks.step);
       this.drawing.append(
@@ -186,6 +186,7 @@ class Chart {
         if (part.length === 1)
           this.drawing.append(paint(svg("line", { class: "whisker", x1: up[0][0], x2: up[0][0], y1: up[0][1], y2: down[0][1] }), series.color, "stroke"));
       }
+    if (series.scatter) return this.dots(points.filter((p) => known(p.x) && usable(p.y)), series.color);
     for (const part of segments(points, (p) => known(p.x) && usable(p.y))) {
       const placed = part.map((p) => [this.x(p.x), this.y(p.y)]);
       const stroke = (points, dash, kind) => paint(svg("path", { class: `line ${kind}`, d: pathOf(points), "stroke-dasharray": dash }), series.color, "stroke");
@@ -197,6 +198,15 @@ class Chart {
         for (const [x, y] of placed)
           this.drawing.append(paint(svg("circle", { cx: x, cy: y, r: 3 }), series.color, "fill"));
     }
+  }
+
+  /* Points without a line between them; the later, the stronger. */
+  dots(points, color) {
+    points.forEach((point, i) => {
+      const dot = paint(svg("circle", { cx: this.x(point.x), cy: this.y(point.y), r: 3 }), color, "fill");
+      dot.style.setProperty("opacity", 0.2 + (0.8 * (i + 1)) / points.length);
+      this.drawing.append(dot);
+    });
   }
 
   layer({ series, low, high }) {

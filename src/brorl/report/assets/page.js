@@ -80,10 +80,26 @@ function passCurves(panel) {
   return new Chart({ ...panel, series, xLabel: "k, samples", xShort: "k =", xUnit: "", xLog: true });
 }
 
+/* The second metric against the first, a point a step; on the dashed line the two agree. */
+function crossed(panel) {
+  const [across, up] = panel.metrics;
+  const runs = page.runs.filter((run) => run.y[across.name] && run.y[up.name]);
+  const series = runs.map((run) => ({
+    label: several ? run.name : "steps",
+    color: RUN_COLORS[page.runs.indexOf(run) % RUN_COLORS.length],
+    x: run.y[across.name],
+    y: run.y[up.name],
+    scatter: true,
+  }));
+  series.push({ label: "equal", color: "grey", dash: DASHES[1], x: [0, 1], y: [0, 1] });
+  return new Chart({ ...panel, series, xLabel: across.label, xShort: across.label, xUnit: "ratio" });
+}
+
 function figures(panel) {
   const each = (draw) => page.runs.map((run) => draw(run, several ? run.name : "")).filter(Boolean);
   const titled = (name) => (name ? `${panel.title} · ${name}` : panel.title);
   if (panel.form === "passk") return [passCurves(panel).root];
+  if (panel.form === "cross") return [crossed(panel).root];
   if (panel.form === "stack") return each((run, name) => (panel.metrics.some((m) => run.y[m.name]) ? chartOf(panel, [run], name).root : null));
   if (panel.form === "rates") return each((run, name) => run.spent && rateBars(titled(name), panel.note, run, page.bins));
   if (panel.form === "heat") return each((run, name) => run.spent?.x[budget] && rateHeat(titled(name), panel.note, run, page.bins, budget, page.budgets[budget]));
