@@ -86,10 +86,13 @@ def test_the_result_repeats_what_the_runs_recorded(made):
         assert run["totals"]["generated"] == sum(m.get("samples/generated") or 0 for m in rows)
         assert run["totals"]["updates"] == rows[-1]["updates"]
         assert run["totals"]["cpu_seconds"] > 0
+        updating = sum(m.get("time/update") or 0.0 for m in rows)
+        assert run["totals"]["update_seconds"] == pytest.approx(updating, abs=1e-3)
         assert run["ended"] == "max_samples"
         Evaluation.model_validate_json((path / "eval" / "step-000000.json").read_text())
     assert set(result["matched"]["all"]) == {
-        "generated", "kept", "tokens", "update_tokens", "updates", "seconds", "cpu_seconds",
+        "generated", "kept", "tokens", "update_tokens", "updates", "update_seconds", "seconds",
+        "cpu_seconds",
     }  # fmt: skip
     assert result["matched"]["all"]["generated"]["amount"] == min(
         run["totals"]["generated"] for run in result["runs"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from brorl.studies.runner.contract import BUDGETS
 from brorl.studies.runner.results import Results, RunResult, gather
 from brorl.studies.runner.spec import load_study
 
@@ -20,6 +21,7 @@ def toy_run(
     spent: Mapping[str, float] | None = None,
     metrics: Mapping[str, float] | None = None,
     measured: Mapping[str, Any] | None = None,
+    tasks: Sequence[str] = ("toy",),
 ) -> RunResult:
     """A run evaluated at equal distances, all problems about alike.
 
@@ -29,12 +31,9 @@ def toy_run(
         spent: budget to its total; a missing one is 1,000.
         metrics: of its single step.
         measured: as `measure` would return it.
+        tasks: of the problems, in turn.
     """
-    whole = {
-        b: float((spent or {}).get(b, 1000.0))
-        for b in ("generated", "kept", "tokens", "update_tokens", "updates", "seconds",
-                  "cpu_seconds")
-    }  # fmt: skip
+    whole = {b: float((spent or {}).get(b, 1000.0)) for b in BUDGETS}
     share = np.linspace(0, 1, len(scores))
     base = np.outer(scores, np.full(PROBLEMS, SAMPLES)) + np.tile([-0.4, 0.4], PROBLEMS // 2)
     right = np.clip(np.round(base), 0, SAMPLES).astype(np.int64)
@@ -47,7 +46,7 @@ def toy_run(
         {b: share * total for b, total in whole.items()},
         whole,
         tuple(f"p{i}" for i in range(PROBLEMS)),
-        ("toy",) * PROBLEMS,
+        tuple(tasks[i % len(tasks)] for i in range(PROBLEMS)),
         right,
         np.full(right.shape, SAMPLES),
         rows,

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Budget = Literal[
-    "generated", "kept", "tokens", "update_tokens", "updates", "seconds", "cpu_seconds"
+    "generated",
+    "kept",
+    "tokens",
+    "update_tokens",
+    "updates",
+    "update_seconds",
+    "seconds",
+    "cpu_seconds",
 ]
 """What arms can be matched on."""
 
@@ -25,6 +32,7 @@ BUDGETS: dict[Budget, str] = {
     "tokens": "generated tokens",
     "update_tokens": "update tokens",
     "updates": "optimizer updates",
+    "update_seconds": "seconds of updating",
     "seconds": "seconds, evaluation left out",
     "cpu_seconds": "CPU seconds, evaluation left out",
 }

@@ -332,7 +332,9 @@ def _tasks(run: Path, step: int, problems: Sequence[str]) -> tuple[str, ...]:
 def _axes(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[Budget, Vector]:
     found = spent(path, rows)
     axes: dict[Budget, Vector] = {b: found[b] for b in BUDGETS if b in found}
-    cpu = [0.0 if row["step"] == 0 else row.get("time/cpu") for row in rows]
-    if all(c is not None for c in cpu):
-        axes["cpu_seconds"] = np.cumsum(np.array(cpu, dtype=np.float64))
-    return axes
+    clocks: dict[Budget, str] = {"update_seconds": "time/update", "cpu_seconds": "time/cpu"}
+    for budget, name in clocks.items():
+        each = [0.0 if row["step"] == 0 else row.get(name) for row in rows]
+        if all(x is not None for x in each):
+            axes[budget] = np.cumsum(np.array(each, dtype=np.float64))
+    return {b: axes[b] for b in BUDGETS if b in axes}
