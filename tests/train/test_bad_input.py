@@ -8,7 +8,9 @@ from transformers import AutoConfig, BertConfig, BertModel
 
 from brorl.cli import main as cli
 from brorl.policy.load import save_policy
+from brorl.policy.model import Policy
 from brorl.policy.tiny import character_tokenizer
+from brorl.train import api
 
 from .runs import names
 from .toys import recipe, tiny
@@ -86,6 +88,16 @@ ROWS = {
     "a list": (b"[1]\n", "rows.jsonl:1: need a JSON object, got list"),
     "bytes": (b"\xff\xfe\x00\x01", "need UTF-8 text"),
     "deep": (b"[" * 100_000 + b"\n", "rows.jsonl:1: not JSON"),
+    "key twice": (b'{"prompt": "a", "answer": "x", "prompt": "b"}\n', "rows.jsonl:1: not JSON: key 'prompt' twice"),
+    "ten megabytes that are a few tokens": (
+        json.dumps({"prompt": "\u65e5" * 100_000, "answer": "x"}).encode(), "positions, tiny has 64"
+    ),
+    "nul and other controls": (
+        json.dumps({"prompt": "\0" * 100, "answer": "x"}).encode(), "positions, tiny has 64"
+    ),
+    "a huge gold": (b'{"prompt": "a", "answer": ' + b"9" * 5000 + b"}\n", "rows.jsonl:1: not JSON"),
+    "not a number": (b'{"prompt": "a", "answer": NaN}\n', "must be text or a number, got nan"),
+    "half a surrogate": (b'{"prompt": "a\\ud800", "answer": "x"}\n', "need whole Unicode text"),
     "long prompt": (
         json.dumps({"prompt": "a" * 100, "answer": "x"}).encode() * 1, "positions, tiny has 64"
     ),
@@ -97,6 +109,29 @@ def test_rows(refuse, tmp_path, name):
     content, message = ROWS[name]
     (tmp_path / "in" / "rows.jsonl").write_bytes(content)
     assert message in refuse("data.held_out=0")
+
+
+def test_ten_megabytes_are_refused_without_being_tokenised(refuse, tmp_path, monkeypatch):
+    """By hand: 10,000,000 known characters, five in the longest entry, are at least 2,000,000
+    tokens; and 4 of an answer."""
+    text = json.dumps({"prompt": "a" * 10_000_000, "answer": "x"})
+    (tmp_path / "in" / "rows.jsonl").write_text(text)
+    monkeypatch.setattr(Policy, "encode", lambda self, text: pytest.fail("tokenised"))
+    monkeypatch.setattr("brorl.policy.load.check_shared_prefix", lambda policy: None)
+    assert "prompt + answer need 2000004 positions" in refuse("data.held_out=0")
+
+
+def test_characters_that_become_unknown_are_counted(tmp_path, monkeypatch):
+    """By hand: two of three prompts, three characters; \u00e9 stands twice in one."""
+    made = recipe(tmp_path, data={"held_out": 0}, steps=1)
+    rows = [{"prompt": p, "answer": "x"} for p in ("ab=", "\u00e9x\u00e9=", "\u65e5=")]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.warns(UserWarning, match="hold characters") as found:
+        api.train(str(made), {"run_dir": tmp_path / "run", "steps": 0})
+    assert (
+        "2 of 3 training prompts hold characters that the tokenizer does not know, 3 in all: the "
+        "policy reads each as <unk>; first data/train/2: '\\xe9'" in str(found[0].message)
+    )
 
 
 def test_every_row_held_out_leaves_nothing_to_train_on(refuse):
