@@ -135,3 +135,37 @@ def test_reporting_needs_no_torch(name):
     """Policy: pages are written where no trainer is installed, and help is instant."""
     code = f"import {name}, sys; assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def study(path, *names):
+    """A folder with the files of a study that say that it is one."""
+    path.mkdir()
+    for name in names:
+        (path / name).write_text("{}")
+    return path
+
+
+def test_a_study_is_handed_over_to_its_own_report(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "brorl.studies.runner.run.report_study", lambda f: asked.append(f) or f / "report.html"
+    )
+    finished = study(tmp_path / "width", "study.json", "result.json")
+    assert ask(finished) == f"{finished}/report.html\n"
+    only_result = study(tmp_path / "copied", "result.json")
+    ask(only_result)
+    assert asked == [finished, only_result]
+    run = finished_run(tmp_path / "run")
+    (run / "result.json").write_text("{}")
+    assert ask(run) == f"{run}/report.html\n"
+    assert len(asked) == 2
+
+
+def test_a_study_that_cannot_be_shown_is_one_line(tmp_path):
+    begun = study(tmp_path / "begun", "study.json")
+    with pytest.raises(DataError, match=r"begun has no result\.json: it is no finished study"):
+        ask(begun)
+    with pytest.raises(ConfigError, match="begun is a study: its report stands alone, got 2"):
+        ask(finished_run(tmp_path / "run"), begun)
+    with pytest.raises(ConfigError, match="--out and --watch is for runs, and .*begun is a study"):
+        ask(begun, "--out", tmp_path / "x.html", "--watch")

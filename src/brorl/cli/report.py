@@ -1,4 +1,4 @@
-"""`brorl report`: write the page of a run, or of several side by side."""
+"""`brorl report`: write the page of a run, of several side by side, or of a study."""
 
 import sys
 import time
@@ -11,7 +11,10 @@ import typer
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders; several of one task stand together."),
+        typer.Argument(
+            metavar="RUN...",
+            help="Run folders; several of one task stand together. Or the folder of one study.",
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -27,6 +30,8 @@ def report(
 ) -> None:
     """Write one self-contained HTML page and print its path.
 
+    A study's page is rendered from its result.json, beside it.
+
     Example: brorl report runs/narrow runs/wide --out compare.html
     """
     from brorl.errors import ConfigError
@@ -36,6 +41,9 @@ def report(
         raise ConfigError("--every is for --watch: without it the page is written once")
     if every is not None and every < 1:
         raise ConfigError(f"--every needs at least 1 second, got {every}")
+    if any(map(_is_study, runs)):
+        typer.echo(_study(runs, {"--out": out, "--watch": watch}))
+        return
     path = out or (runs[0] / FILE if len(runs) == 1 else Path(FILE))
     if out is not None and not path.parent.is_dir():
         raise ConfigError(f"{path} cannot be written: {path.parent} is not a folder")
@@ -44,6 +52,32 @@ def report(
     else:
         write_page(runs, path, refresh_s=None)
     typer.echo(path)
+
+
+def _is_study(folder: Path) -> bool:
+    """Whether a folder has a study's plan or result, and no run's configuration."""
+    from brorl.record.rundir import CONFIG
+    from brorl.studies.runner.outcome import RESULT
+    from brorl.studies.runner.run import FILE
+
+    has_run = (folder / CONFIG).is_file()
+    return not has_run and any((folder / name).is_file() for name in (FILE, RESULT))
+
+
+def _study(folders: list[Path], options: dict[str, object]) -> Path:
+    """Hand over to the study's own report."""
+    from brorl.errors import ConfigError
+    from brorl.studies.runner.run import report_study
+
+    if len(folders) > 1:
+        found = next(f for f in folders if _is_study(f))
+        raise ConfigError(
+            f"{found} is a study: its report stands alone, got {len(folders)} folders"
+        )
+    idle = [name for name, value in options.items() if value]
+    if idle:
+        raise ConfigError(f"{' and '.join(idle)} is for runs, and {folders[0]} is a study")
+    return report_study(folders[0])
 
 
 def _watch(runs: list[Path], path: Path, every_s: int) -> None:
