@@ -167,5 +167,5 @@ def test_a_study_that_cannot_be_shown_is_one_line(tmp_path):
         ask(begun)
     with pytest.raises(ConfigError, match="begun is a study: its report stands alone, got 2"):
         ask(finished_run(tmp_path / "run"), begun)
-    with pytest.raises(ConfigError, match="--out and --watch is for runs, and .*begun is a study"):
+    with pytest.raises(ConfigError, match=r"--out and --watch is for runs, and .*begun is a study"):
         ask(begun, "--out", tmp_path / "x.html", "--watch")
