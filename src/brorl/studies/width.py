@@ -131,10 +131,11 @@ def judge(results: Results[WidthKnobs]) -> Findings:
             for a, b in zip(_pass_rates(results, narrow), _pass_rates(results, wide), strict=True)
         )
         answers += [below(found.difference, 0.0), rises]
+        difference = shown(found.difference, signed=True)
         told.append(
-            f"{title}: N = {pairs[-1][0]} minus N = {pairs[0][0]} is "
-            f"{shown(found.difference, signed=True)} at {at_amount(found.budget, found.amount)}, its "
-            f"pass rate is {'' if rises else 'not '}the higher one in every seed"
+            f"{title}: N = {pairs[-1][0]} minus N = {pairs[0][0]} is {difference} at "
+            f"{at_amount(found.budget, found.amount)}, its pass rate is "
+            f"{'' if rises else 'not '}the higher one in every seed"
         )
         figures[title] = comparison_json(found) | {"pass_rate_rises": rises}
     charts = [_scores(results), *(_by_width(results, *what) for what in _MEASURED)]

@@ -217,8 +217,11 @@ def _below(spec: Spec, study: Study[Any]) -> dict[str, Any]:
         below |= study.base
     if spec.smoke:
         small = SMOKE | dict(study.smoke) if tuned else {"eval.samples": SMOKE["eval.samples"]}
-        if tuned and not _name_a_task([*study.base, *study.smoke, *dict(spec.overrides)]):
+        given = [*study.base, *study.smoke, *dict(spec.overrides)]
+        if tuned and not _name_a_task(given):
             small |= SMOKE_TASK
+        if "task" in given:  # a whole section, with sizes of its own
+            small = {k: v for k, v in small.items() if not k.startswith("task.")}
         below |= {k: v for k, v in small.items() if not k.startswith("study.")}
     below |= dict(spec.overrides)
     if spec.workers > 1 and "threads" not in below:
