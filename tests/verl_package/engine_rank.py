@@ -11,8 +11,8 @@ import os
 import sys
 from functools import partial
 
-import cpu_platform  # noqa: F401
 import torch
+import verl  # noqa: F401  (loads cpu_platform and our plugin: VERL_USE_EXTERNAL_MODULES)
 from tensordict import TensorDict
 from verl.trainer.config import CheckpointConfig
 from verl.utils import tensordict_utils as tu
@@ -25,8 +25,6 @@ from verl.workers.config import (
 from verl.workers.config.actor import PolicyLossConfig
 from verl.workers.engine import EngineRegistry
 from verl.workers.utils.losses import ppo_loss
-
-import brorl.verl.plugin  # noqa: F401
 
 
 def build(model):

@@ -1,9 +1,13 @@
 """Runs of verl's trainer on this machine's CPU: a tiny policy, a local Ray, FSDP2 on gloo."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import psutil
 
 from brorl.policy.load import TinyShape, save_policy, tiny_policy
 from brorl.train.recipe import load_recipe
@@ -90,8 +94,9 @@ def command(run: Path, model: Path, *overrides: str, gpus: int = 1, env=None) ->
     return [sys.executable, "-m", "verl.trainer.main_ppo", f"hydra.run.dir={run}/hydra", *words]
 
 
-def run(words: list[str], log: Path, *, timeout: float, env=None) -> int:
-    """verl's exit status; a run beyond its time is killed with all that it started."""
+@contextlib.contextmanager
+def started(words: list[str], log: Path, env=None):
+    """verl as a child; what is left of it when the block ends is killed, Ray's processes too."""
     with log.open("a") as out:
         child = subprocess.Popen(
             words,
@@ -100,9 +105,30 @@ def run(words: list[str], log: Path, *, timeout: float, env=None) -> int:
             env=os.environ | (env or environment()),
             start_new_session=True,
         )
+        family = psutil.Process(child.pid)
+        seen: set[psutil.Process] = set()
         try:
-            return child.wait(timeout=timeout)
+            yield child, lambda: seen.update(members(family)) or seen
         finally:
-            if child.poll() is None:
-                os.killpg(child.pid, 9)
-                child.wait()
+            seen |= members(family)
+            for process in [*seen, family]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            child.wait()
+
+
+def members(family: psutil.Process) -> set[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return set(family.children(recursive=True))
+    return set()
+
+
+def run(words: list[str], log: Path, *, timeout: float, env=None) -> int:
+    """verl's exit status; a run beyond its time is killed with all that it started."""
+    end = time.monotonic() + timeout
+    with started(words, log, env) as (child, look):
+        while child.poll() is None and time.monotonic() < end:
+            look()
+            time.sleep(2)
+        assert child.poll() is not None, f"no end after {timeout} s: {log.read_text()[-2000:]}"
+        return child.returncode

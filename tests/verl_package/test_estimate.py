@@ -5,7 +5,9 @@ import pytest
 from brorl.train.recipe import load_recipe
 from brorl.verl.estimate import estimate
 
-SHAPE = "model.shape={layers: 2, hidden: 8, heads: 2, kv_heads: 1, mlp: 16, vocabulary: 10, tied: true}"
+SHAPE = (
+    "model.shape={layers: 2, hidden: 8, heads: 2, kv_heads: 1, mlp: 16, vocabulary: 10, tied: true}"
+)
 
 
 def test_by_hand():

@@ -39,11 +39,15 @@ def test_a_slurm_script_makes_its_dry_run(tmp_path, data, name, nodes):
     venv = tmp_path / "venv" / "bin"
     venv.mkdir(parents=True)
     (venv / "activate").write_text("")
-    (venv / "brorl").write_text(f"#!/bin/sh\nexec {sys.executable} -m brorl.cli.main \"$@\"\n")
+    (venv / "brorl").write_text(f'#!/bin/sh\nexec {sys.executable} -m brorl.cli.main "$@"\n')
     script = "import sys; sys.argv[0] = 'brorl'; from brorl.cli.main import main; main()"
-    (venv / "brorl").write_text(f"#!/bin/sh\nexec {sys.executable} -c {shlex.quote(script)} \"$@\"\n")
+    (venv / "brorl").write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(script)} "$@"\n')
     (venv / "brorl").chmod(0o755)
-    env = os.environ | {"BRORL_VENV": str(venv.parent), "DRY_RUN": "1", "PATH": f"{venv}:{os.environ['PATH']}"}
+    env = os.environ | {
+        "BRORL_VENV": str(venv.parent),
+        "DRY_RUN": "1",
+        "PATH": f"{venv}:{os.environ['PATH']}",
+    }
     done = subprocess.run(
         ["bash", str(FOLDER / name), str(data), str(tmp_path / "run")],
         env=env,
