@@ -82,7 +82,7 @@ def test_the_result_repeats_what_the_runs_recorded(made):
         rows = read_metrics(path)
         counts = read_counts(path, rows[-1]["step"])
         mean = sum(p.c / p.n for p in counts.values()) / len(counts)
-        assert run["curve"]["scores"]["eval/pass@1"][-1] == pytest.approx(mean)
+        assert run["curve"]["scores"]["pass@1"][-1] == pytest.approx(mean)
         assert run["totals"]["generated"] == sum(m.get("samples/generated") or 0 for m in rows)
         assert run["totals"]["updates"] == rows[-1]["updates"]
         assert run["totals"]["cpu_seconds"] > 0

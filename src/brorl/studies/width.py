@@ -23,6 +23,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from brorl.record.rollouts import rollout_steps
 from brorl.record.rundir import CONFIG
 from brorl.stats.intervals import Interval
 from brorl.studies.runner.analysis import (
@@ -104,8 +105,9 @@ def measure(run: Path, knobs: WidthKnobs) -> dict[str, Any]:
     from brorl.train.advise import advise
 
     settings = load_settings(run / CONFIG, (), may_change=())
-    if (settings.rollout.n, settings.prompts_per_step) != (knobs.widths[0], knobs.prompts):
-        return {}
+    narrowest = settings.rollout.n, settings.prompts_per_step
+    if narrowest != (knobs.widths[0], knobs.prompts) or not rollout_steps(run):
+        return {}  # another arm, or one that a budget ended before its first step
     found = advise([run], settings, widths=knobs.widths, window=WHOLE_RUN)
     return {
         "advice": {

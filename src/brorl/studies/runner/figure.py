@@ -72,7 +72,7 @@ def _curves(result: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Fig
 
 
 def _xy(run: Mapping[str, Any], budget: str) -> tuple[Sequence[float], Sequence[float]]:
-    return run["curve"]["spent"][budget], run["curve"]["scores"]["eval/pass@1"]
+    return run["curve"]["spent"][budget], run["curve"]["scores"]["pass@1"]
 
 
 def _arm(

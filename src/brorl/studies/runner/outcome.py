@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from brorl.errors import DataError
-from brorl.report.series import eval_curves
 from brorl.studies.runner.analysis import matched
 from brorl.studies.runner.contract import BUDGETS, Chart, Findings, Study, Table
 from brorl.studies.runner.results import Results, RunResult
@@ -97,7 +96,6 @@ def _arm(arm: Any, spec: Spec) -> dict[str, Any]:
 
 
 def _run(run: RunResult, folder: Path) -> dict[str, Any]:
-    curves = eval_curves(run.metrics, {})
     phases = {p: round(run.total(f"time/{p}"), 3) for p in PHASES}
     peaks = {m: run.largest(f"memory/{m}") for m in ("peak_rss", "kv_cache", "device_peak")}
     return {
@@ -111,13 +109,21 @@ def _run(run: RunResult, folder: Path) -> dict[str, Any]:
             "spent": {
                 b: [round(float(x), 4) for x in run.spent[b]] for b in BUDGETS if b in run.spent
             },
-            "scores": {n: c for n, c in curves.y.items() if n.startswith("eval/pass@")},
+            "scores": _scores(run),
         },
         "means": {m: run.mean(m) for m in MEANS if run.mean(m) is not None},
         "seconds": phases,
         "memory": {m: v for m, v in peaks.items() if v is not None},
         "measured": _plain(run.measured),
     }
+
+
+def _scores(run: RunResult) -> dict[str, list[float]]:
+    """pass@1 and the widest pass@k of each evaluation."""
+    rows = [row for row in run.metrics if "eval/pass@1" in row]
+    found = (n.removeprefix("eval/pass@") for n in rows[-1] if n.startswith("eval/pass@"))
+    widest = max(int(k) for k in found if k.isdecimal())
+    return {f"pass@{k}": [round(r[f"eval/pass@{k}"], 6) for r in rows] for k in (1, widest)}
 
 
 def _table(table: Table) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def _spending(result: Mapping[str, Any]) -> Table:
     for arm in result["arms"]:
         runs = [r for r in result["runs"] if r["arm"] == arm["name"]]
         spent = [sum(r["totals"][b] for r in runs) / len(runs) for b in budgets]
-        scores = [r["curve"]["scores"]["eval/pass@1"][-1] for r in runs]
+        scores = [r["curve"]["scores"]["pass@1"][-1] for r in runs]
         rows.append([arm["name"], *spent, sum(scores) / len(scores)])
     return Table(
         "What a run spent, and where it ended",
@@ -194,15 +194,15 @@ def _runs(result: Mapping[str, Any]) -> Table:
     rows = []
     for run in result["runs"]:
         scores = run["curve"]["scores"]
-        widest = max((int(n[10:]) for n in scores if n[10:].isdecimal()), default=1)
+        widest = max(int(name.removeprefix("pass@")) for name in scores)
         rows.append(
             [
                 run["path"],
                 run["steps"],
                 run["ended"],
-                scores["eval/pass@1"][0],
-                scores["eval/pass@1"][-1],
-                f"@{widest}: {scores[f'eval/pass@{widest}'][-1]:.3f}",
+                scores["pass@1"][0],
+                scores["pass@1"][-1],
+                f"@{widest}: {scores[f'pass@{widest}'][-1]:.3f}",
                 run["means"].get("dynamic_sampling/pass_rate"),
                 run["means"].get("samples/kept_easy_share"),
                 sum(run["seconds"].values()),
