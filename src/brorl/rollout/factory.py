@@ -5,6 +5,7 @@ Each engine is imported only where it is asked for.
 
 from collections.abc import Callable
 
+import brorl
 from brorl.errors import ConfigError
 from brorl.policy.model import Policy
 from brorl.rollout.engine import Engine
@@ -19,6 +20,15 @@ def check_engine(name: EngineName) -> None:
         from brorl.rollout.vllm_process import check_installed
 
         check_installed()
+
+
+def engine_record(name: EngineName) -> dict[str, str | None]:
+    """Name and version for the records of a run."""
+    if name != "vllm":
+        return {"name": name, "version": brorl.__version__}
+    from brorl.rollout.vllm_process import version
+
+    return {"name": name, "version": version()}
 
 
 def open_engine(

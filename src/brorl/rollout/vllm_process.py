@@ -13,9 +13,11 @@ import copy
 import gc
 import importlib.metadata
 import importlib.util
+import io
 import os
-import sys
 import tempfile
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from brorl.errors import ConfigError, PolicyError
@@ -57,7 +59,7 @@ def import_vllm() -> Any:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # Triton prints what it lacks
+        with _quiet():
             import vllm
             import vllm.v1.engine.llm_engine
     except Exception as error:  # whatever a foreign import raises
@@ -106,7 +108,8 @@ def start(policy: Policy, options: VllmOptions, *, memory_budget: int, max_token
             seed=0,  # of nothing: every answer is sampled with a seed of its own
         )
         try:
-            return vllm.LLMEngine.from_engine_args(arguments)
+            with _quiet():
+                return vllm.LLMEngine.from_engine_args(arguments)
         except Exception as error:  # vLLM's own checks raise many kinds
             text = first_line(error)
             if "KV cache" in text or "kv cache" in text:
@@ -120,13 +123,25 @@ def start(policy: Policy, options: VllmOptions, *, memory_budget: int, max_token
             ) from error
 
 
-def stop(engine: Any) -> None:
-    """Give back the engine's memory, so that another one can be started in this process."""
-    from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Libraries that vLLM brings print and warn of themselves while they are loaded."""
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        yield
 
+
+def stop(engine: Any) -> None:
+    """Give back the engine's memory.
+
+    What vLLM's workers share in this process (groups of one rank) stays: another engine may use it.
+    """
     engine.engine_core.shutdown()
     gc.collect()
-    cleanup_dist_env_and_memory()
 
 
 def pool_bytes(engine: Any) -> int:

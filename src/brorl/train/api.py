@@ -16,7 +16,7 @@ from brorl.record.metrics import cut_metrics, read_metrics
 from brorl.record.rollouts import cut_rollouts
 from brorl.record.rundir import CONFIG, ENVIRONMENT, RunLock, create_run, free_name, require_run
 from brorl.report.run import write_report
-from brorl.rollout.factory import check_engine
+from brorl.rollout.factory import check_engine, engine_record
 from brorl.tasks.check import check_task
 from brorl.train.checkpoint import Checkpoint, sweep_leftovers
 from brorl.train.continuation import (
@@ -139,6 +139,7 @@ def _start(settings: TrainSettings, progress: Progress) -> dict[str, Any]:
         check_golds(settings, data)
         record = environment(policy, settings.model.revision, data.fingerprint)
         record |= {"settings": plain_settings(settings), "code": own_code(settings)}
+        record["engine"] = engine_record(settings.rollout.engine)
     create_run(
         run, {CONFIG: dump_settings(settings), ENVIRONMENT: json.dumps(record, indent=1) + "\n"}
     )
