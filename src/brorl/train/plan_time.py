@@ -190,7 +190,9 @@ def plan_time(
     rounds = ceil(1 / rate)
     each = generated / rounds / engines
     speed = _Speed(device, together, weights, weights * size, kv, load.prompt_tokens)
-    update = _operations(s, shape, length, load, recompute) * kept * length.mean
+    update = (
+        operations(s, shape, length, load.prompt_tokens, recompute=recompute) * kept * length.mean
+    )
     return TimePlan(
         device=device.name,
         devices=devices,
@@ -244,13 +246,21 @@ def _round(answers: float, rows: int, length: Length, speed: _Speed) -> float:
     return float(full + tail)
 
 
-def _operations(
-    s: TrainSettings, shape: ShapeSettings, length: Length, load: Load, recompute: bool
+def operations(
+    s: TrainSettings,
+    shape: ShapeSettings,
+    length: Length,
+    prompt_tokens: float,
+    *,
+    recompute: bool,
 ) -> float:
-    """Operations a kept answer's token costs in scoring and update."""
+    """Operations that a token of a kept answer costs in scoring and update.
+
+    passes · (2 P + 4 · context · hidden · layers), without the embedding table of the input.
+    """
     passes = 3 + recompute + (not s.reuses_engine_logprobs) + (s.kl_coef > 0)
     embeddings = shape.vocabulary * shape.hidden * (0 if shape.tied else 1)
-    attention = 4 * (load.prompt_tokens + length.context) * shape.hidden * shape.layers
+    attention = 4 * (prompt_tokens + length.context) * shape.hidden * shape.layers
     return passes * (2 * (parameters(shape) - embeddings) + attention)
 
 
