@@ -1,5 +1,8 @@
 """Study `adaptive`: its rule on made-up results, and arms that differ in the rule alone."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 
 from brorl.studies import adaptive
@@ -70,3 +73,15 @@ def test_the_task_of_the_recipe_may_be_taken_as_it_is():
     spec = make_spec("adaptive", ["study.tasks=[own]", "task.name=count_bits",
                                   "task.prompt='{number}'"])  # fmt: skip
     assert settings_of(plan_runs(spec)[0]).task["name"] == "count_bits"
+
+
+def test_its_rules_are_the_arms_of_the_benchmark():
+    """One comparison, told twice: at length by the benchmark, in 25 minutes by the study."""
+    path = Path(__file__).parents[2] / "benchmarks" / "adaptive.py"
+    theirs = runpy.run_path(str(path))["ARMS"]
+    ours = {
+        name: settings for name, (_, settings) in adaptive.rules(adaptive.AdaptiveKnobs()).items()
+    }
+    same = {"n16": "N=16", "n512": "N=512", "n16-solved": "N=16 solved 1/8", "adaptive": "adaptive",
+            "adaptive-keep16": "adaptive keep 16"}  # fmt: skip
+    assert {name: ours[name] for name in same} == {name: theirs[at] for name, at in same.items()}

@@ -8,10 +8,11 @@ Prediction  From the plateau adaptive width with cut groups (keep 16) ends above
             right once in hundreds of times. From the warm start it is no better than the control:
             there it is allocation, not width, that gains.
 Design      Varied: the width rule (fixed, waves, waves cut to 16 a group) or solved_weight.
-            Equal: the checkpoint of each seed and task, problems, generated samples,
-            mini-batches, loss, learning rate, prompts a step (a quarter of them at N = 512, as in
-            the paper). Not equal, and reported: updates, kept samples, seconds. Three tasks,
-            each from its warm start and from a run of N = 16 that follows it.
+            Equal: the checkpoint of each seed and task (from the plateau with its optimizer),
+            problems, generated samples, mini-batches, loss, learning rate, prompts a step (a
+            quarter of them at N = 512, as in the paper). Not equal, and reported: updates, kept
+            samples, seconds. Three tasks, each from its warm start and from a run of N = 16 that
+            follows it.
 Decided by  Holds where, from the plateau and at equal generated samples, the interval of
             (adaptive keep 16 minus the other) over tasks and seeds lies above 0 for every fixed
             width and for the control. Refuted where one of them lies below 0. Else not decided.
@@ -64,6 +65,7 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 PROMPTS, WIDE, WIDE_PROMPTS = 32, 512, 8
 STARTS = ("warm", "plateau")
+GO_ON = {"init.restore": ["weights", "optimizer"]}
 BEST, CONTROL = "adaptive-keep16", "n16-solved"
 SHOWN: tuple[Budget, ...] = ("generated", "cpu_seconds", "updates")
 
@@ -113,7 +115,7 @@ def arms(knobs: AdaptiveKnobs) -> list[Arm]:
                     Arm(
                         f"{task.replace('_', '-')}-{start}-{name}",
                         f"{says}, {task} from the {start}",
-                        TASKS[task] | settings,
+                        TASKS[task] | settings | (GO_ON if start == "plateau" else {}),
                         start=from_run if start == "plateau" else None,
                         factors={"task": task, "start": start, "rule": name},
                         block=f"{task.replace('_', '-')}-{start}",

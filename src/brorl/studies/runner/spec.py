@@ -199,8 +199,13 @@ def plan_runs(spec: Spec) -> list[RunPlan]:
     return plans
 
 
-def settings_of(plan: RunPlan, start: Path | None = None) -> TrainSettings:
-    """The settings of a run. Raises ConfigError."""
+def settings_of(plan: RunPlan) -> TrainSettings:
+    """The settings of a run, to be checked: where its start lies is not known yet.
+
+    Raises:
+        ConfigError: in one line.
+    """
+    start = None if plan.start is None else Path(f"start of seed {plan.seed}")
     return load_recipe(plan.recipe, pairs_of(plan, start))
 
 
