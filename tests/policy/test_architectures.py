@@ -144,4 +144,4 @@ def test_no_loss_of_the_router_is_added(name):
         logp.sum().backward()
         grads.append([p.grad for p in policy.model.parameters() if p.grad is not None])
     assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
-    assert VOCABULARY == policy.vocabulary
+    assert policy.vocabulary == VOCABULARY

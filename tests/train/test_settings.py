@@ -13,7 +13,15 @@ from brorl.train.recipe import settings_from
 from .toys import STEP, merged, settings
 
 WAVES = {"n": None, "waves": [4, 8]}
+LORA = {"lora": {"rank": 2}, "model": {"path": "somewhere"}}
 CONTRADICTIONS = {
+    "adapter with dropout": (LORA | {"lora": {"dropout": 0.1}}, r"lora\.dropout=0\.1"),
+    "adapter without a base": ({"lora": {}}, "lora needs model.path"),
+    "adapter on a phase": (
+        LORA | {"init": {"from": "runs/x"}},
+        "lora and init.from exclude each other",
+    ),
+    "adapter elsewhere": (LORA | {"rollout": {"engine": "vllm"}}, "lora with rollout.engine=vllm"),
     "n and waves": ({"rollout": {"n": 4, "waves": [4, 8]}}, "either rollout.n"),
     "neither": ({"rollout": {"n": None}}, "either rollout.n"),
     "one rollout": ({"rollout": {"n": 1}}, "rollout.n is 1: a group baseline needs at least 2"),

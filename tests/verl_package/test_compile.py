@@ -12,6 +12,7 @@ from brorl.verl.table import TABLE, Place, fields, value_of
 
 OWN = ["model.path=/models/m", "warmstart=null"]
 EMBEDDED = {
+    "model.gradient_checkpointing",
     "model.shape",
     "rollout.memory_budget",
     "rollout.openai",

@@ -16,6 +16,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from brorl.errors import PolicyError
+from brorl.policy.lora import has_lora, save_lora
 from brorl.policy.model import Policy
 from brorl.policy.speech import Speech
 from brorl.policy.support import check_shared_prefix
@@ -119,7 +120,10 @@ def tiny_policy(shape: TinyShape, *, seed: int, device: str, trained_length: int
 
 def save_policy(policy: Policy, folder: Path) -> None:
     """Write a checkpoint folder that plain `from_pretrained` opens."""
-    policy.model.save_pretrained(folder)
+    if has_lora(policy):
+        save_lora(policy, folder)
+    else:
+        policy.model.save_pretrained(folder)
     try:
         policy.tokenizer.save_pretrained(folder)
     except Exception as error:

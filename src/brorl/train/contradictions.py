@@ -80,6 +80,8 @@ def contradictions(s: "TrainSettings") -> list[str]:
         found.append("warmstart needs a task with worked answers; add warmstart=null")
     if s.model.path is not None and s.warmstart is not None:
         found.append("warmstart is for a new tiny policy; with model.path add warmstart=null")
+    if s.lora is not None:
+        found += _lora(s)
     if s.clip_ratio_high < s.clip_ratio_low:
         found.append(
             f"clip_ratio_high must be at least clip_ratio_low, got {s.clip_ratio_high} "
@@ -163,4 +165,24 @@ def _of_the_engine(s: "TrainSettings") -> list[str]:
                 f"{name}={value:g}: vLLM would sample at {LOWEST_VLLM_TEMPERATURE} instead, "
                 "without saying so"
             )
+    return found
+
+
+def _lora(s: "TrainSettings") -> list[str]:
+    """What stands against an adapter."""
+    found = []
+    if s.lora is not None and s.lora.dropout:
+        found.append(
+            f"lora.dropout={s.lora.dropout}: an answer is scored by the very weights that sampled "
+            "it; set 0"
+        )
+    if s.model.path is None:
+        found.append("lora needs model.path: the frozen weights that every resume opens again")
+    if s.init.from_ is not None:
+        found.append(
+            "lora and init.from exclude each other: set model.path to the older run's checkpoint, "
+            "whose merged weights are then the frozen ones"
+        )
+    if s.rollout.engine != "embedded":
+        found.append(f"lora with rollout.engine={s.rollout.engine}: only embedded knows adapters")
     return found

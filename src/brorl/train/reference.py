@@ -17,7 +17,8 @@ class Reference:
     """A frozen copy of the policy as it was at `step`."""
 
     def __init__(self, policy: Policy, step: int) -> None:
-        model = copy.deepcopy(policy.model)
+        frozen = {id(p): p for p in policy.model.parameters() if not p.requires_grad}
+        model = copy.deepcopy(policy.model, dict(frozen))  # beside an adapter the base is shared
         model.requires_grad_(False)
         self.policy = dataclasses.replace(policy, model=model)
         self.step = step

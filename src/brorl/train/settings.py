@@ -15,6 +15,8 @@ from brorl.train.prompts import SOLVED
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Whole = Annotated[int, Field(ge=0, le=10**9)]
+Threads = Annotated[int, Field(ge=1, le=1024)]
+Workers = Annotated[int, Field(ge=0, le=1024)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -59,8 +61,21 @@ class ModelSettings(Section):
     path: str | None = None
     revision: str | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    master_dtype: Literal["float32", "same"] = "float32"  # of the optimizer's weights and moments
+    gradient_checkpointing: bool = False  # layers run again backward: less memory, more time
     device: str = "auto"
     shape: ShapeSettings | None = None
+
+
+class LoraSettings(Section):
+    """Train an adapter beside frozen weights: see brorl.policy.lora. Defaults are ours."""
+
+    rank: Count = 16
+    alpha: Count = 32
+    dropout: NotNegative = 0.0
+    target_modules: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = (
+        "all-linear"
+    )
 
 
 class DataSettings(Section):
@@ -256,7 +271,7 @@ class InitSettings(Section):
 class GradingSettings(Section):
     """The pool of grader processes."""
 
-    workers: Whole | None = None  # default: 0 for verifiers that only compare, else the cores
+    workers: Workers | None = None  # default: 0 for verifiers that only compare, else the cores
     deadline_s: Positive = 10.0
     check_golds: Whole = 16  # problems whose gold must pass before training; 0: do not look
 
@@ -267,6 +282,7 @@ class TrainSettings(Section):
     name: str | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     model: ModelSettings = ModelSettings()
+    lora: LoraSettings | None = None
     task: dict[str, Any] | None = None
     data: DataSettings = DataSettings()
     reward: RewardSettings = RewardSettings()
@@ -313,7 +329,7 @@ class TrainSettings(Section):
     record: RecordSettings = RecordSettings()
     grading: GradingSettings = GradingSettings()
     run_dir: str | None = None
-    threads: Count | None = None  # of torch; default: OMP_NUM_THREADS, else the cores
+    threads: Threads | None = None  # of torch; default: OMP_NUM_THREADS, else the cores
 
     @property
     def evaluates(self) -> bool:

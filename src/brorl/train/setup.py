@@ -6,13 +6,10 @@ from pathlib import Path
 
 import torch
 
-from brorl.algo.schedules import cosine_factor, warmup_factor
 from brorl.errors import BrorlError, ConfigError, DataError
-from brorl.policy.load import load_policy, tiny_policy
+from brorl.policy.masters import MasterAdamW
 from brorl.policy.model import Policy
-from brorl.policy.tiny import TinyShape
 from brorl.rollout.factory import open_engine
-from brorl.seeds import derive_seed
 from brorl.tasks.build import build_task
 from brorl.tasks.problem import Problem, Task
 from brorl.tasks.reward_sources import RewardSource
@@ -26,9 +23,11 @@ from brorl.train.checkpoint import (
 from brorl.train.collect import Collector
 from brorl.train.environment import data_hash
 from brorl.train.grading import GradingDesk
+from brorl.train.opening import open_weights
 from brorl.train.phase import check_shape
 from brorl.train.prompt_check import check_prompts
 from brorl.train.prompts import PromptSource
+from brorl.train.rate import update_lr
 from brorl.train.reference import Reference, ResetRule
 from brorl.train.settings import TrainSettings
 from brorl.train.step import Learner
@@ -81,13 +80,7 @@ class Workbench:
 
     def lr(self, updates: int) -> float:
         """The learning rate of an update, batch rule, warm-up and decay included."""
-        s = self.settings
-        rate = s.lr * s.lr_scale * warmup_factor(updates, warmup=s.lr_warmup_updates)
-        if s.lr_decay_updates is not None:
-            rate *= cosine_factor(
-                updates, start=s.lr_warmup_updates, total=s.lr_decay_updates, floor=s.lr_floor
-            )
-        return rate
+        return update_lr(self.settings, updates)
 
 
 def set_threads(settings: TrainSettings, recorded: int | None) -> None:
@@ -116,44 +109,10 @@ def read_data(settings: TrainSettings) -> Data:
     return Data(task, train, heldout)
 
 
-def device_of(settings: TrainSettings) -> str:
-    """The device that settings name; auto takes CUDA where there is one, else the CPU."""
-    named = settings.model.device
-    if named == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(named)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0][:200]
-        raise ConfigError(f"model.device: {named!r} cannot be used here: {reason}") from error
-    return named
-
-
 def open_policy(settings: TrainSettings, data: Data, checkpoint: Path | None) -> Policy:
     """The policy from a checkpoint, from model.path, or a new tiny one; prompts must fit it."""
-    m, limit = settings.model, settings.rollout.max_new_tokens
-    device = device_of(settings)
-    if checkpoint is not None:
-        policy = load_policy(
-            str(checkpoint), revision=None, dtype=m.dtype, device=device, trained_length=1
-        )
-    elif m.path is not None:
-        policy = load_policy(
-            m.path, revision=m.revision, dtype=m.dtype, device=device, trained_length=1
-        )
-    elif m.shape is not None:
-        shape = TinyShape(**m.shape.model_dump(exclude={"vocabulary"}))
-        seed = derive_seed(settings.seed, "model")
-        policy = tiny_policy(shape, seed=seed, device=device, trained_length=1)
-        if m.shape.vocabulary != policy.vocabulary:
-            raise ConfigError(
-                f"model.shape.vocabulary is {m.shape.vocabulary}, the character tokenizer of a "
-                f"tiny policy has {policy.vocabulary}"
-            )
-    else:
-        raise ConfigError("no policy: set model.path (a folder or a hub name), or model.shape")
-    _check_prompts(policy, data, limit, settings)
+    policy = open_weights(settings, checkpoint)
+    _check_prompts(policy, data, settings.rollout.max_new_tokens, settings)
     return policy
 
 
@@ -203,8 +162,9 @@ def assemble(
         policy_version=updates,
     )
     o = settings.optimizer
-    optimizer = torch.optim.AdamW(
-        policy.model.parameters(),
+    masters = settings.model.master_dtype == "float32" and policy.model.dtype != torch.float32
+    optimizer = (MasterAdamW if masters else torch.optim.AdamW)(
+        [p for p in policy.model.parameters() if p.requires_grad],
         lr=settings.lr,
         betas=(o.beta1, o.beta2),
         eps=o.eps,
@@ -299,14 +259,7 @@ def _restore_reference(bench: Workbench, checkpoint: Checkpoint, step: int) -> N
         return
     if checkpoint.reference is None:
         raise DataError(f"{checkpoint.folder}: kl_coef > 0 but it holds no reference policy")
-    m = bench.settings.model
-    old = load_policy(
-        str(checkpoint.reference),
-        revision=None,
-        dtype=m.dtype,
-        device=device_of(bench.settings),
-        trained_length=1,
-    )
+    old = open_weights(bench.settings, checkpoint.reference)
     reference.reset(old, step)
 
 

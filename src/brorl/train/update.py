@@ -124,7 +124,7 @@ def update(
         NonFiniteLoss: before the optimizer steps.
     """
     report = UpdateReport()
-    parameters = [p for p in policy.model.parameters() if p.requires_grad]
+    parameters = [p for held in optimizer.param_groups for p in held["params"]]
     first_logp: list[tuple[Tensor, Tensor, Tensor]] = []
     for rows in batches:
         denominator = _denominator(rows, len(batches), whole_lengths, s)

@@ -16,6 +16,8 @@ REFUSED = (
     "advantage.weight",
     "model.path",
     "model.device",
+    "model.master_dtype",
+    "lora",
     "max_samples",
     "max_seconds",
     "eval_every_samples",
@@ -48,6 +50,10 @@ def refusals(s: TrainSettings) -> Iterator[str]:
         yield "model.path: verl loads a checkpoint, it makes no policy; set a folder or hub name"
     if s.model.device not in ("auto", "cuda"):
         yield f"model.device={s.model.device}: verl trains on CUDA devices; leave it at auto"
+    if s.model.master_dtype != "float32" and s.model.dtype != "float32":
+        yield f"model.master_dtype={s.model.master_dtype}: verl's masters are float32; leave it so"
+    if s.lora is not None:
+        yield "lora: adapters train in the embedded trainer; set lora=null"
     if s.init.from_ is not None and tuple(s.init.restore) != ("weights",):
         yield (
             f"init.restore={list(s.init.restore)}: verl begins with weights alone; "
