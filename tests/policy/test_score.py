@@ -241,14 +241,14 @@ def test_prompt_is_not_copied_for_every_row():
     """A prompt of 60 tokens, 256 rows: its keys would be 256 x 2 x 60 x 8 numbers if copied.
 
     The largest tensor that the prompt takes part in is that of the scores: rows x heads x
-    columns = 256 x 4 x 61; hidden states are 256 x 64 (the MLP).
+    columns = 256 x 4 x 60; hidden states are 256 x 64 (the MLP).
     """
     policy = policy_of("llama")
     tokens = torch.randint(VOCABULARY, (256, 2), generator=torch.Generator().manual_seed(0))
     group = torch.zeros(256, dtype=torch.int64)
     with torch.no_grad(), Sizes() as sizes:
         policy.score([[3] * 60], group, tokens, torch.full((256,), 2), temperature=1.0)
-    assert sizes.largest == 256 * 4 * 61 < 256 * 2 * 60 * 8
+    assert sizes.largest == 256 * 4 * 60 < 256 * 2 * 60 * 8
 
 
 @pytest.mark.parametrize(

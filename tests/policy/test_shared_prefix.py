@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brorl.errors import PolicyError
+from brorl.policy.blocks import Blocks, block_size
 from brorl.policy.shared_prefix import (
-    GroupReader,
+    AnswerReader,
+    NextReader,
     OwnCache,
     PromptReader,
-    _block_size,
     shared_attention,
 )
 
@@ -67,6 +68,17 @@ LAYOUTS = {
 }
 
 
+def whole_answers(prompts, lengths, groups, q, k, v):
+    """AnswerReader on answers of equal length [R, heads, T, D], which it reads flat."""
+    rows, _, tokens, _ = q.shape
+    flat = (x.transpose(0, 1).reshape(1, x.shape[1], -1, WIDTH) for x in (q, k, v))
+    reader = AnswerReader(
+        prompts, torch.tensor(lengths), torch.tensor(groups), torch.full((rows,), tokens)
+    )
+    out = reader.attend(0, *flat, SCALE)
+    return out.view(HEADS, rows, tokens, WIDTH).transpose(0, 1)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_whole_answers_attend_like_a_loop(layout):
     """Oracle: softmax by hand in float64, the padding of prompts filled with a poison."""
@@ -74,8 +86,7 @@ def test_whole_answers_attend_like_a_loop(layout):
     groups = [g for g, n in enumerate(counts) for _ in range(n)]
     prompts = reader_of(lengths)
     q, k, v = tensors(1, (len(groups), HEADS, 3, WIDTH), *[(len(groups), KV, 3, WIDTH)] * 2)
-    reader = GroupReader(prompts, torch.tensor(lengths), torch.tensor(groups), own=None)
-    got = reader.attend(0, q, k, v, SCALE)
+    got = whole_answers(prompts, lengths, groups, q, k, v)
     want = loop(prompts, lengths, groups, q, k, v, first=0)
     torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
@@ -87,14 +98,14 @@ def test_token_by_token_is_the_whole_answer_and_survives_rows_that_leave():
     groups = torch.tensor([g for g, n in enumerate(counts) for _ in range(n)])
     prompts, lengths_G = reader_of(lengths), torch.tensor(lengths)
     q, k, v = tensors(2, (9, HEADS, 4, WIDTH), *[(9, KV, 4, WIDTH)] * 2)
-    whole = GroupReader(prompts, lengths_G, groups, own=None).attend(0, q, k, v, SCALE)
+    whole = whole_answers(prompts, lengths, groups.tolist(), q, k, v)
     own, alive = OwnCache(capacity=5), torch.arange(9)
     for t, leaving in enumerate([[], [1, 3], [0, 2, 8], [4]]):
         if leaving:
             stay = torch.tensor([i for i, r in enumerate(alive.tolist()) if r not in leaving])
             alive = alive[stay]
             own.keep(stay)
-        reader = GroupReader(prompts, lengths_G, groups[alive], own)
+        reader = NextReader(prompts, lengths_G, groups[alive], own)
         at = slice(t, t + 1)
         got = reader.attend(0, q[alive, :, at], k[alive, :, at], v[alive, :, at], SCALE)
         own.length += 1
@@ -106,16 +117,13 @@ def test_token_by_token_is_the_whole_answer_and_survives_rows_that_leave():
 def test_blocks_lose_no_row_and_mix_no_groups(counts):
     """Identity: out of the blocks and back is the same, and each block meets one prompt only."""
     groups = torch.tensor([g for g, n in enumerate(counts) for _ in range(n)])
-    prompts = reader_of([1] * len(counts))
-    for g in range(len(counts)):
-        prompts.keys_LGKCD[0][g] = g
-    reader = GroupReader(prompts, torch.ones(len(counts), dtype=torch.int64), groups, own=None)
+    blocks = Blocks(torch.ones(len(counts), dtype=torch.int64), groups)
     (x,) = tensors(3, (len(groups), KV, 2, WIDTH))
-    blocks = reader._to_blocks(x)
-    assert torch.equal(reader._from_blocks(blocks, len(groups)), x)
-    marked = reader._to_blocks(groups.double()[:, None, None, None] + torch.ones(KV, 2, 1))
+    assert torch.equal(blocks.out_of(blocks.into(x)), x)
+    marked = blocks.into(groups.double()[:, None, None, None] + torch.ones(KV, 2, 1))
     named = marked.amax(dim=(1, 2, 3)) - 1  # padding is 0
-    assert torch.equal(named, reader._prompt(0)[0][:, 0, 0, 0])
+    ids = torch.arange(len(counts), dtype=torch.float64)[:, None, None, None]
+    assert torch.equal(named, blocks.of_blocks(ids)[:, 0, 0, 0])
 
 
 def test_block_sizes_by_hand():
@@ -124,10 +132,10 @@ def test_block_sizes_by_hand():
     [512] + 31 x [16]: 512 gives 32 * 528 = 16,896; 16 gives (32 + 31) * 32 = 2,016; 8 gives
     126 * 24 = 3,024; 32 gives (16 + 31) * 48 = 2,256. Equal groups: one block each.
     """
-    assert _block_size([512] + [16] * 31) == 16
-    assert _block_size([512] * 8) == 512
-    assert _block_size([1] * 8) == 1
-    assert _block_size([64, 0, 63]) == 64
+    assert block_size([512] + [16] * 31) == 16
+    assert block_size([512] * 8) == 512
+    assert block_size([1] * 8) == 1
+    assert block_size([64, 0, 63]) == 64
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -135,17 +143,23 @@ def test_block_sizes_by_hand():
 def test_uneven_groups_cost_what_their_rows_do(counts):
     """Bound: halving passes a size s in [8, 16], or starts below it; there the cost is at most
     (rows / s + groups) * (s + 16) <= 3 rows + 32 groups, and what is held costs less than that."""
-    size = _block_size(counts)
+    size = block_size(counts)
     held = sum(-(-n // size) for n in counts) * size
     assert held <= 3 * sum(counts) + 32 * len(counts)
 
 
 def test_even_groups_read_the_prompt_where_it_lies():
     """Nothing is copied: the keys that are read are the keys that were written."""
-    prompts = reader_of([2, 3])
-    reader = GroupReader(prompts, torch.tensor([2, 3]), torch.tensor([0, 0, 1, 1]), own=None)
-    assert reader._prompt(0)[0] is prompts.keys_LGKCD[0]
-    assert reader._prompt(0)[1] is prompts.values_LGKCD[0]
+    keys = reader_of([2, 3]).keys_LGKCD[0]
+    assert Blocks(torch.tensor([2, 3]), torch.tensor([0, 0, 1, 1])).of_blocks(keys) is keys
+
+
+def test_more_than_one_token_a_time_is_refused():
+    """Attack: the second would not see the first, whose key is not yet held."""
+    q, k, v = tensors(4, (1, HEADS, 2, WIDTH), *[(1, KV, 2, WIDTH)] * 2)
+    reader = NextReader(reader_of([2]), torch.tensor([2]), torch.tensor([0]), OwnCache(4))
+    with pytest.raises(PolicyError, match="one token at a time, got 2"):
+        reader.attend(0, q, k, v, SCALE)
 
 
 def test_layers_out_of_order_are_refused():

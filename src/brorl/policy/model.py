@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from brorl.errors import ShapeError
-from brorl.policy.shared_prefix import GroupReader, OwnCache, PromptReader, shared_attention
+from brorl.policy.fused_layer import fuse_layers
+from brorl.policy.shared_prefix import (
+    AnswerReader,
+    NextReader,
+    OwnCache,
+    PromptReader,
+    Reader,
+    shared_attention,
+)
 from brorl.policy.speech import Speech
 from brorl.policy.token_logprobs import TokenLogprobs, token_logprobs
 
@@ -41,6 +49,9 @@ class Policy:
     tokenizer: Any
     eos_ids: frozenset[int]
     source: str
+
+    def __post_init__(self) -> None:
+        fuse_layers(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -79,14 +90,25 @@ class Policy:
         last = hidden[torch.arange(len(prompts), device=self.device), lengths - 1]
         return Prompts(reader, lengths, last)
 
-    def read_answers(self, prompts: Prompts, group_R: Tensor, tokens_RT: Tensor) -> Tensor:
-        """Hidden states of whole answers, each after its group's prompt: [R, T, D]."""
-        reader = GroupReader(prompts.reader, prompts.lengths_G, group_R, own=None)
-        steps = torch.arange(tokens_RT.shape[1], device=self.device)
-        return self._forward(tokens_RT, prompts.lengths_G[group_R][:, None] + steps, reader)
+    def read_answers(
+        self, prompts: Prompts, group_R: Tensor, tokens_M: Tensor, lengths_R: Tensor
+    ) -> Tensor:
+        """Hidden states [M, D] of whole answers, one after another, each after its prompt.
+
+        Args:
+            prompts: of the groups.
+            group_R: int64 [R], ascending.
+            tokens_M: int64 [M], the answers' tokens, row after row, without padding.
+            lengths_R: int64 [R], tokens per row, each >= 1; they sum to M.
+        """
+        reader = AnswerReader(prompts.reader, prompts.lengths_G, group_R, lengths_R)
+        starts_R = lengths_R.cumsum(0) - lengths_R - prompts.lengths_G[group_R]
+        steps_M = torch.arange(len(tokens_M), device=self.device)
+        positions = steps_M - torch.repeat_interleave(starts_R, lengths_R)
+        return self._forward(tokens_M[None], positions[None], reader)[0]
 
     def read_next(
-        self, prompts: Prompts, group_R: Tensor, reader: GroupReader, own: OwnCache, token_R: Tensor
+        self, prompts: Prompts, group_R: Tensor, reader: NextReader, own: OwnCache, token_R: Tensor
     ) -> Tensor:
         """Hidden states [R, D] after one more token a row; the cache grows by one."""
         positions = prompts.lengths_G[group_R][:, None] + own.length
@@ -125,27 +147,46 @@ class Policy:
         """
         _check_rows(len(prompts), group_R, tokens_RT, lengths_R)
         read = self.read_prompts(prompts)
-        first_R1D = read.last_hidden_GD[group_R][:, None]
-        columns = tokens_RT.shape[1]
-        real_RT = torch.arange(columns, device=self.device) < lengths_R[:, None]
-        if columns > 1:
-            # Padding is replaced by a real id: what lies there must not reach the embedding.
-            safe = torch.where(real_RT[:, :-1], tokens_RT[:, :-1], 0)
-            hidden_RTD = torch.cat([first_R1D, self.read_answers(read, group_R, safe)], dim=1)
-        else:
-            hidden_RTD = first_R1D
+        real_RT = torch.arange(tokens_RT.shape[1], device=self.device) < lengths_R[:, None]
+        hidden_MD = self._before_each_token(read, group_R, tokens_RT, lengths_R, real_RT)
         head = self.model.get_output_embeddings()
         return token_logprobs(
-            hidden_RTD[real_RT],
+            hidden_MD,
             head.weight,
             getattr(head, "bias", None),
             tokens_RT[real_RT],
             temperature=temperature,
         )
 
-    def _forward(
-        self, ids: Tensor, positions: Tensor, reader: PromptReader | GroupReader
+    def _before_each_token(
+        self,
+        read: Prompts,
+        group_R: Tensor,
+        tokens_RT: Tensor,
+        lengths_R: Tensor,
+        real_RT: Tensor,
     ) -> Tensor:
+        """[M, D]: the hidden state that scores each token; a row's first is scored by its prompt.
+
+        The last token of a row scores nothing, so rows are read without it.
+        """
+        longer_R = lengths_R > 1
+        if not bool(longer_R.any()):
+            return read.last_hidden_GD[group_R]
+        read_RT = real_RT.clone()
+        read_RT[:, :-1] &= real_RT[:, 1:]
+        read_RT[:, -1] = False
+        hidden = self.read_answers(
+            read, group_R[longer_R], tokens_RT[read_RT], lengths_R[longer_R] - 1
+        )
+        # Rows of [prompts' last states; answers' states] in the order of the tokens they score.
+        at_RT = torch.empty_like(tokens_RT)
+        at_RT[:, 0] = group_R
+        after = torch.arange(len(hidden), device=self.device) + len(read.last_hidden_GD)
+        at_RT[:, 1:][real_RT[:, 1:]] = after
+        return torch.cat([read.last_hidden_GD, hidden]).index_select(0, at_RT[real_RT])
+
+    def _forward(self, ids: Tensor, positions: Tensor, reader: Reader) -> Tensor:
         with shared_attention(self.model):
             hidden: Tensor = self.model.base_model(
                 input_ids=ids, position_ids=positions, use_cache=False, reader=reader

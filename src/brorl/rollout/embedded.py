@@ -20,7 +20,7 @@ from torch import Tensor
 
 from brorl.errors import EngineError
 from brorl.policy.model import Policy, Prompts
-from brorl.policy.shared_prefix import GroupReader, OwnCache
+from brorl.policy.shared_prefix import NextReader, OwnCache
 from brorl.rollout.checks import check_request
 from brorl.rollout.engine import (
     Completion,
@@ -148,7 +148,7 @@ class EmbeddedEngine:
         eos = torch.tensor(sorted(policy.eos_ids), device=device)
         alive_R = torch.arange(rows, device=device)  # rows of this wave still in the batch
         own = OwnCache(limit)
-        reader = GroupReader(prompts.reader, prompts.lengths_G, group_R, own)
+        reader = NextReader(prompts.reader, prompts.lengths_G, group_R, own)
         logits = policy.logits(prompts.last_hidden_GD)[group_R]
         for t in range(limit):
             uniform_R = torch.from_numpy(uniforms(keys_R, t)).to(device)
@@ -168,13 +168,13 @@ class EmbeddedEngine:
                 stay = going.nonzero()[:, 0]
                 alive_R, token = alive_R[stay], token[stay]
                 own.keep(stay)
-                reader = GroupReader(prompts.reader, prompts.lengths_G, group_R[alive_R], own)
+                reader = NextReader(prompts.reader, prompts.lengths_G, group_R[alive_R], own)
             hidden = policy.read_next(prompts, group_R[alive_R], reader, own, token)
             logits = policy.logits(hidden)
         self._note_kv_cache(reader)
         return self._completions(tokens_RT, logp_RT, length_R, ended_R)
 
-    def _note_kv_cache(self, reader: GroupReader) -> None:
+    def _note_kv_cache(self, reader: NextReader) -> None:
         """Keys and values held at once: prompts kept, and what the wave reads."""
         self._kv_cache = max(self._kv_cache, self._cache.nbytes + reader.nbytes)
 
