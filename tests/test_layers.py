@@ -102,7 +102,7 @@ def test_light_packages_load_no_torch():
 
 def test_settings_recipes_and_plans_load_no_torch():
     """So that `brorl plan` is instant, and a mistake in a recipe is told at once."""
-    names = ["settings", "recipe", "plan", "contradictions", "yaml_values"]
+    names = ["settings", "recipe", "plan", "plan_time", "advise", "contradictions", "yaml_values"]
     script = "import sys\n" + "".join(f"import brorl.train.{m}\n" for m in names)
     script += f"assert not [h for h in {HEAVY!r} if h in sys.modules], 'torch was loaded'\n"
     done = subprocess.run(

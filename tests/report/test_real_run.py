@@ -20,6 +20,7 @@ ELSEWHERE = {
     "groups/unsolved_at_max": "rollout.waves",
     "memory/device_peak": "CUDA",
     "samples/kept_share": "derived by the report",
+    "plateau/gain": "a full window of evaluations",
 }
 """Names that a plain run on the CPU does not record, and what does."""
 
