@@ -204,3 +204,34 @@ def test_bad_input_that_only_a_run_finds_leaves_no_folder(made, tmp_path):
     with pytest.raises((ConfigError, DataError), match=r"study width: .*none\.jsonl"):
         run_study(spec_of(tmp_path), tmp_path / "out")
     assert not Path(tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_arms_begin_from_a_run_that_is_made_once_and_cut_by_a_budget_with_the_rest(
+    made, tmp_path, monkeypatch
+):
+    """Study plateau on the toy: two starts for six runs, in the cache; ten seconds for eight runs."""
+    folder, _, _ = made
+    monkeypatch.setenv("BRORL_CACHE", str(tmp_path / "cache"))
+    asked = ["study.narrow=4", "study.wide=8", "study.prompts=2", "study.wide_prompts=1",
+             "study.samples=40", "study.start_samples=40", "study.evals=2",
+             f"study.recipe={folder}/toy.yaml"]  # fmt: skip
+    run_study(make_spec("plateau", asked, seeds=2, workers=0), tmp_path / "out")
+    starts = list((tmp_path / "cache" / "starts").iterdir())
+    assert len(starts) == 2
+    before = {p: p.stat().st_mtime_ns for p in starts[0].rglob("*.parquet")}
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    for run in result["runs"]:
+        curve = run["measured"]["start"]
+        assert curve[-1][0] >= 40
+        environment = json.loads((tmp_path / "out" / run["path"] / "environment.json").read_text())
+        assert environment["settings"]["init"]["from"] in map(str, starts)
+    asked[4] = "study.samples=30"
+    run_study(make_spec("plateau", asked, seeds=2, workers=0), tmp_path / "again")
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+    asked[5] = "study.start_samples=1000000"
+    spec = make_spec("plateau", asked, seeds=2, workers=0, budget_minutes=2 / 60)
+    run_study(spec, tmp_path / "cut")
+    assert len(list((tmp_path / "cut" / "starts").iterdir())) == 2
+    done = json.loads((tmp_path / "cut" / "done" / "start-0-s0.json").read_text())
+    assert done["ended"] == "max_seconds"

@@ -25,6 +25,13 @@ def test_arms_of_a_seed_share_it_and_seeds_do_not(cache):
     assert start_folder(plan_runs(make_spec("width", seeds=2))[0]) is None
 
 
+def test_under_a_budget_a_study_keeps_them_to_itself(tmp_path):
+    plan = plan_runs(make_spec("plateau", seeds=2))[0]
+    own = start_folder(plan, tmp_path / "study")
+    assert own.parent == tmp_path / "study"
+    assert own.name == start_folder(plan).name
+
+
 @pytest.mark.parametrize("override", ["study.samples=1000", "study.wide=256", "keep_checkpoints=2"])
 def test_what_its_weights_do_not_depend_on_is_no_content(override):
     assert folders(override) == folders()

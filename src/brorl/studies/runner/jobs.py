@@ -100,6 +100,7 @@ def run_job(job: Job, max_seconds: float | None, progress: Any = None) -> None:
 def run_jobs(
     jobs: Sequence[Job],
     *,
+    later: Sequence[Job],
     workers: int,
     deadline: float | None,
     watch: Watch,
@@ -109,8 +110,9 @@ def run_jobs(
 
     Args:
         jobs: in the order in which they start.
+        later: what has to be done after them by the same deadline.
         workers: processes at once; 0: in this one.
-        deadline: of time.monotonic(), for all of them; each gets its share of what is left.
+        deadline: of time.monotonic(); each job gets its share of what is left.
         watch: told of progress.
         after: called when a job is done.
 
@@ -122,11 +124,11 @@ def run_jobs(
     if workers == 0:
         for i, job in enumerate(left):
             watch.begins(job)
-            run_job(job, _share(job, left[i:], deadline, 1), watch.of(job))
+            run_job(job, _share(job, [*left[i:], *later], deadline, 1), watch.of(job))
             watch.ends(job)
             after(job)
         return
-    _Crew(left, workers, deadline, watch, after).run()
+    _Crew(left, later, workers, deadline, watch, after).run()
 
 
 def _share(job: Job, left: Sequence[Job], deadline: float | None, workers: int) -> float | None:
@@ -167,12 +169,13 @@ class _Crew:
     def __init__(
         self,
         jobs: Sequence[Job],
+        later: Sequence[Job],
         workers: int,
         deadline: float | None,
         watch: Watch,
         after: Callable[[Job], None],
     ) -> None:
-        self._waiting = list(jobs)
+        self._waiting, self._later = list(jobs), list(later)
         self._running: list[tuple[Job, Any, Connection]] = []
         self._workers, self._deadline = workers, deadline
         self._watch, self._after = watch, after
@@ -212,7 +215,7 @@ class _Crew:
                 os.kill(process.pid, signal.SIGTERM)
 
     def _start(self, job: Job) -> None:
-        unfinished = [*self._waiting, *(j for j, _, _ in self._running)]
+        unfinished = [*self._waiting, *(j for j, _, _ in self._running), *self._later]
         limit = _share(job, unfinished, self._deadline, self._workers)
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_child, args=(job, limit, theirs), name=job.name)

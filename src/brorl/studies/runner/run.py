@@ -121,7 +121,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _make(spec: Spec, plans: list[RunPlan], folder: Path, voice: Voice) -> None:
     """The starts, the runs, the judgement."""
-    starts = {plan.name: start_folder(plan) for plan in plans}
+    own = folder / "starts" if spec.budget_minutes is not None else None
+    starts = {plan.name: start_folder(plan, own) for plan in plans}
     first = _start_jobs(spec, plans, starts, folder)
     jobs = [_job(spec, plan, starts[plan.name], folder) for plan in plans]
     everything = [*first, *jobs]
@@ -134,9 +135,10 @@ def _make(spec: Spec, plans: list[RunPlan], folder: Path, voice: Voice) -> None:
     clocked = _Clock(folder)
     deadline = clocked.deadline(spec.budget_minutes)
     try:
-        for some in (first, jobs):
+        for some, later in ((first, jobs), (jobs, [])):
             run_jobs(
                 some,
+                later=later,
                 workers=spec.workers,
                 deadline=deadline,
                 watch=watch,

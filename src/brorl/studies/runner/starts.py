@@ -1,7 +1,8 @@
 """Runs that arms begin from, made once a seed and kept in the cache by content.
 
 A start is an ordinary run, so one that was interrupted goes on. Its folder's name is a hash of all
-that its weights depend on; two studies that ask for the same start share it.
+that its weights depend on; two studies that ask for the same start share it. Under a budget, which
+may end it early, a study keeps its starts to itself.
 """
 
 import hashlib
@@ -18,8 +19,13 @@ from brorl.train.recipe import load_recipe, plain_settings
 _NOT_CONTENT = ("name", "run_dir", "logger", "keep_checkpoints", "max_seconds", "save_every")
 
 
-def start_folder(plan: RunPlan) -> Path | None:
-    """Where the run lies that a run begins from, made or not; None where it begins from none."""
+def start_folder(plan: RunPlan, own: Path | None = None) -> Path | None:
+    """Where the run lies that a run begins from, made or not; None where it begins from none.
+
+    Args:
+        plan: of the run.
+        own: folder for the starts of this study alone; None: the cache.
+    """
     if plan.start is None:
         return None
     import torch
@@ -35,7 +41,7 @@ def start_folder(plan: RunPlan) -> Path | None:
         "machine": [platform.machine(), str(torch.backends.cpu.get_cpu_capability())],
     }
     key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
-    return cache_root() / "starts" / key
+    return (cache_root() / "starts" if own is None else own) / key
 
 
 def _paths(settings: dict[str, Any]) -> list[str]:
