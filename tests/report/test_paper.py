@@ -10,7 +10,14 @@ from brorl.record.metrics import append_metrics
 from brorl.report.budgets import spent
 from brorl.report.heldout import BeforeAfter, Line
 from brorl.report.load import read_run
-from brorl.report.paper import MOST_CATEGORIES, NO_GAIN, Arm, cost_table, paper_table
+from brorl.report.paper import (
+    MOST_CATEGORIES,
+    NO_GAIN,
+    OTHER_PROBLEMS,
+    Arm,
+    cost_table,
+    paper_table,
+)
 from brorl.stats.intervals import Interval
 
 from .recorded import evaluate, finished_run, metrics, new_run
@@ -90,6 +97,16 @@ def test_nothing_to_show_without_two_evaluations(tmp_path):
     assert paper_table([arm(run)]) is None
     append_metrics(run, metrics(0) | evaluate(run, 0, [1]))
     assert paper_table([arm(run)]) is None
+
+
+def test_says_where_scores_do_not_compare(tmp_path):
+    """The same four problems, then one that the other run was not asked."""
+    a, b = finished_run(tmp_path / "a"), finished_run(tmp_path / "b")
+    arms = [arm(a, 0), arm(b, 1)]
+    assert OTHER_PROBLEMS not in paper_table(arms).note
+    path = eval_path(b, 3)
+    path.write_text(path.read_text().replace("heldout/0", "heldout/9"))
+    assert OTHER_PROBLEMS in paper_table(arms).note
 
 
 def gained(value, low, high):

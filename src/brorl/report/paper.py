@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from brorl.report.budgets import BUDGETS
 from brorl.report.facts import Part, Table, width
 from brorl.report.heldout import BeforeAfter
-from brorl.report.load import RunRecord, read_problems
+from brorl.report.load import RunRecord, read_counts, read_problems
 from brorl.stats.intervals import Interval
 
 MOST_CATEGORIES = 11  # columns, as many as the paper's widest table has
 NO_GAIN = "no gain beyond doubt"
+OTHER_PROBLEMS = "The runs were evaluated on different problems: their scores do not compare."
 
 Budgets = Mapping[str, NDArray[np.float64]]
 
@@ -71,6 +72,8 @@ def paper_table(arms: Sequence[Arm]) -> Table | None:
         "Samples before the filter; hours without evaluation; pass rate of samples and samples per "
         "second of generation up to that step; pass@1 in hundredths."
     )
+    if not _same_problems(arms):
+        note += f" {OTHER_PROBLEMS}"
     return Table(columns, tuple(rows), note, "In the paper’s layout")
 
 
@@ -109,6 +112,17 @@ def _scores(arm: Arm) -> dict[int, dict[str, float]]:
                 by_category.setdefault(p.category, []).append(p.c / p.n)
             found[step] = {name: float(np.mean(rates)) for name, rates in by_category.items()}
     return found
+
+
+def _same_problems(arms: Sequence[Arm]) -> bool:
+    """Whether the last evaluations of all runs that have one are of the same problems."""
+    asked = set()
+    for arm in arms:
+        steps = [int(r["step"]) for r in arm.record.metrics if "eval/pass@1" in r]
+        counts = read_counts(arm.record.path, steps[-1]) if steps else None
+        if counts:
+            asked.add(frozenset(counts))
+    return len(asked) < 2
 
 
 def _spent(arm: Arm, step: int) -> tuple[Part, ...]:
