@@ -1,14 +1,21 @@
 """What the tests of vLLM share: a policy with heads of a width it takes, and engines of it."""
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from policy.small_models import policy_of
 
 from brorl.rollout.options import VllmOptions
 from brorl.rollout.vllm_engine import VllmEngine
+from brorl.rollout.vllm_process import import_vllm
+
+if importlib.util.find_spec("vllm") is None:
+    pytest.skip("needs vLLM: make test-vllm", allow_module_level=True)
+vllm = import_vllm()
 
 LONGEST = 128
 WIDTH = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}

@@ -5,13 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-import vllm
 
 from brorl.errors import ConfigError, EngineError, PolicyError
 from brorl.rollout.engine import Request, Sampling, Stop
 from brorl.rollout.vllm_engine import sample_seed
 
-from .parts import policy, running, shake
+from .parts import policy, running, shake, vllm
 
 pytestmark = pytest.mark.vllm
 

