@@ -62,8 +62,9 @@ def made_rows(policy, s):
     """12 rows of 3 groups with ragged answers, old log-probs near the policy's, some far."""
     rng = np.random.default_rng(3)
     rows = []
+    prompts = [tuple(int(t) for t in rng.integers(3, 90, size=3 + g)) for g in range(3)]
     for group, index in itertools.product(range(3), range(4)):
-        prompt = tuple(int(t) for t in rng.integers(3, 90, size=3 + group))
+        prompt = prompts[group]
         length = int(rng.integers(1, 9))
         tokens = rng.integers(3, 90, size=length).astype(np.int32)
         logp = plain_logp(policy, prompt, tokens)
