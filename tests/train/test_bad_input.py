@@ -50,9 +50,13 @@ SETTINGS = {
     "rollout.m=4": "unknown setting rollout.m; nearest known: rollout.n",
     "num_generations=4": "unknown setting num_generations; nearest known: rollout.n",
     "rollout.n=1": "a group baseline needs at least 2",
-    "rollout.temperature=0": "rollout.temperature: input should be greater than 0, got 0",
+    "rollout.temperature=0": "rollout.temperature: input should be greater than or equal to 0.001",
+    "rollout.temperature=1e-300": "rollout.temperature: input should be greater than or equal",
+    "lr=1e300": "lr: input should be less than or equal to 1000000",
     "rollout.top_p=0.9": "training needs the full distribution",
     "lr=nan": "lr",
+    "grading.workers=1000000000": "grading.workers: input should be less than or equal to 1024",
+    "threads=1000000000": "threads: input should be less than or equal to 1024",
     "lr": "an override reads key.sub=value",
     "tis={type: tis, min: 9}": "tis.min must not exceed tis.cap",
     "data.verifier=exat": "unknown verifier 'exat'; nearest: exact",
@@ -212,6 +216,32 @@ def test_a_used_or_impossible_run_folder(tmp_path, capfd, monkeypatch):
         assert (status, len(lines)) == (2, 1), lines
         assert message in lines[0]
     assert names(tmp_path / "used") == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")],
+)
+def test_a_model_that_does_not_fit_memory(refuse, monkeypatch, error):
+    """In Python's and in torch's words, before there is a run."""
+
+    def too_large(*args):
+        raise error
+
+    monkeypatch.setattr("brorl.train.api.open_policy", too_large)
+    assert "do not fit this machine's memory" in refuse()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "..", ".", "a\nb", "a\\b", "x" * 101])
+def test_a_name_is_that_of_a_folder_in_runs(tmp_path, capfd, monkeypatch, name):
+    """Attack: a recipe of somebody else's that writes beside the runs."""
+    made = recipe(tmp_path, name=name)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    status, lines, _ = told(capfd, monkeypatch, "train", made)
+    assert (status, len(lines)) == (2, 1), lines
+    assert "name must be that of a folder in runs/" in lines[0]
+    assert names(tmp_path / "here") == []
 
 
 def test_json_prints_one_object_and_progress_goes_to_standard_error(tmp_path, capfd, monkeypatch):

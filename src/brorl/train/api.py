@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -55,7 +56,10 @@ from brorl.train.setup import (
     set_threads,
 )
 from brorl.train.warmstart import cached_warm_start
+from brorl.train.yaml_values import shown
 from brorl.verify.pool import GraderPool
+
+_FOLDER_NAME = re.compile(r"[^/\\\0-\x1f\x7f]{1,100}")
 
 
 def train(
@@ -213,6 +217,13 @@ def _reading() -> Iterator[None]:
     """Where a user's paths are read: what the system says of them is bad input."""
     try:
         yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        raise ConfigError(
+            "data or model do not fit this machine's memory, see `brorl plan`: "
+            + " ".join(str(error).split())[:200]
+        ) from error
     except OSError as error:
         raise ConfigError(f"{str(error.filename)[:200]}: {error.strerror}") from error
 
@@ -305,7 +316,12 @@ def run_path(settings: TrainSettings) -> Path:
     """run_dir, or runs/NAME with a number where that exists."""
     if settings.run_dir is not None:
         return Path(settings.run_dir)
-    return free_name(Path("runs"), settings.name or "run")
+    name = settings.name or "run"
+    if name in (".", "..") or not _FOLDER_NAME.fullmatch(name):
+        raise ConfigError(
+            f"name must be that of a folder in runs/, got {shown(name)}; or set run_dir"
+        )
+    return free_name(Path("runs"), name)
 
 
 def result_of(run: Path, steps: int) -> dict[str, Any]:

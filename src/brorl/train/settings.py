@@ -18,6 +18,8 @@ Whole = Annotated[int, Field(ge=0, le=10**9)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Workers = Annotated[int, Field(ge=0, le=1024)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, le=1e6)]
+Temperature = Annotated[float, Field(ge=1e-3, le=1e6)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -102,7 +104,7 @@ class WarmstartSettings(Section):
     until: Annotated[float, Field(gt=0, le=1)] = 0.25
     probe_every: Count = 5
     batch_size: Count = 128
-    lr: Positive = 3e-3
+    lr: Rate = 3e-3
     warmup_steps: Whole = 50
     grad_clip: Positive = 1.0
 
@@ -130,7 +132,7 @@ class RolloutSettings(Section):
     stop_right: Count = 2
     keep_per_group: Count | None = None
     keep_rule: Literal["spread", "max_variance", "random"] = "spread"  # see algo.selection
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Whole = 0
     max_new_tokens: Count = 1024
@@ -306,7 +308,7 @@ class TrainSettings(Section):
     length_penalty: LengthPenaltySettings = LengthPenaltySettings()
     overlong: OverlongSettings = OverlongSettings()
 
-    lr: Positive
+    lr: Rate
     lr_scaling: Literal["none", "sqrt", "linear"] = "none"
     lr_base_samples: Count | None = None
     lr_schedule: Literal["constant", "cosine"] = "constant"
