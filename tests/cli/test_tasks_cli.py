@@ -26,7 +26,8 @@ def rows(path, *golds):
 
 def test_list_names_every_task_and_its_faults():
     found = json.loads(run("list", "--json"))
-    assert {t["name"] for t in found["tasks"]} == {*registered_names(), "composition", "mixture"}
+    ours = {"composition", "mixture", "programs"}
+    assert {t["name"] for t in found["tasks"]} == {*registered_names(), *ours}
     refused = [t["name"] for t in found["tasks"] if not t["usable"]]
     assert refused == ["propositional_logic"]
     assert "evaluates the answer as Python" in run("list")

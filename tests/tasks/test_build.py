@@ -53,7 +53,7 @@ def test_tagged_tasks_say_so_in_the_prompt():
 
 
 def test_names():
-    assert set(task_names()) == {*registered_names(), "composition", "mixture"}
+    assert set(task_names()) == {*registered_names(), "composition", "mixture", "programs"}
     assert {"math", "math-strict", "choice", "exact", "instructions"} <= set(VERIFIERS)
     assert build_verifier("brorl.verify.exact:ExactMatch") == UserVerifier(
         "brorl.verify.exact:ExactMatch"

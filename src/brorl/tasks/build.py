@@ -8,8 +8,9 @@ from brorl.tasks.composition import CompositionTask
 from brorl.tasks.files import FileTask
 from brorl.tasks.mixture import MixtureTask, Part
 from brorl.tasks.names import unknown_name
-from brorl.tasks.options import COMPOSITION, DATA, MIXTURE, PART, REASONING_GYM, checked
+from brorl.tasks.options import COMPOSITION, DATA, MIXTURE, PART, PROGRAMS, REASONING_GYM, checked
 from brorl.tasks.problem import Task
+from brorl.tasks.programs import ProgramsTask
 from brorl.tasks.reasoning_gym import ReasoningGymTask
 from brorl.verify.choice import ChoiceVerifier
 from brorl.verify.exact import ExactMatch
@@ -38,8 +39,9 @@ _TRAINER_DATA = frozenset({"solved_weight", "solved_share", "solved_visits"})
 def build_task(task_settings: Mapping[str, Any], data_settings: Mapping[str, Any]) -> Task:
     """The task a recipe names: `task.name` or `data.train` / `data.eval` (files).
 
-    Names of tasks are those of Reasoning Gym's data sets, "composition" and "mixture"; the
-    settings of each are in `brorl.tasks.options`. Settings with the value None count as not given.
+    Names of tasks are those of Reasoning Gym's data sets, "composition", "programs" and "mixture";
+    the settings of each are in `brorl.tasks.options`. Settings with the value None count as not
+    given.
 
     Raises:
         ConfigError: neither or both given, an unknown name (with the nearest known one), an
@@ -99,6 +101,12 @@ def _composition(settings: Mapping[str, Any]) -> Task:
     return CompositionTask(**values)
 
 
+def _programs(settings: Mapping[str, Any]) -> Task:
+    values = checked(settings, PROGRAMS, "task")
+    values["prompt"] = values["prompt"] or "{question} Answer with the program alone."
+    return ProgramsTask(**values)
+
+
 def _mixture(settings: Mapping[str, Any]) -> Task:
     """task.tasks: a list of task sections, or {data: {...}}, each with weight and floor."""
     parts = []
@@ -120,6 +128,7 @@ def _mixture(settings: Mapping[str, Any]) -> Task:
 _BUILDERS: dict[str, Callable[[Mapping[str, Any]], Task]] = {
     "composition": _composition,
     "mixture": _mixture,
+    "programs": _programs,
 }
 
 

@@ -6,11 +6,12 @@ from typing import Any
 from brorl.errors import ConfigError
 from brorl.tasks.build import build_task, task_names
 from brorl.tasks.names import unknown_name
-from brorl.tasks.options import COMPOSITION, MIXTURE, REASONING_GYM
+from brorl.tasks.options import COMPOSITION, MIXTURE, PROGRAMS, REASONING_GYM
 from brorl.verify.reasoning_gym_rules import FORM, OWN, REFUSED
 
 _OURS = {
     "composition": (COMPOSITION, "functions on text, nested to a level; exact match"),
+    "programs": (PROGRAMS, "a function from its values; unit tests in the sandbox, some hidden"),
     "mixture": (MIXTURE, "several tasks with weights and floors; each by its own verifier"),
 }
 

@@ -41,6 +41,15 @@ COMPOSITION = {
     "prompt": Option(None, _TEXT, "a template over expression, definitions, level, question"),
     "tagged": Option(False, (bool,), "true or false"),
 }
+PROGRAMS = {
+    "seed": Option(0, _INTEGER, "an integer"),
+    "train_size": Option(1024, _INTEGER, "an integer"),
+    "eval_size": Option(256, _INTEGER, "an integer"),
+    "warmstart_size": Option(0, _INTEGER, "an integer"),
+    "shown": Option(2, _INTEGER, "an integer"),
+    "hidden": Option(4, _INTEGER, "an integer"),
+    "prompt": Option(None, _TEXT, "a template over examples, question"),
+}
 MIXTURE = {"tasks": Option([], (list, tuple), "a list of tasks")}
 PART = {
     "weight": Option(1.0, (int, float), "a number > 0"),
