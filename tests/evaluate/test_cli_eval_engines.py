@@ -100,6 +100,10 @@ REFUSED = {
         "--engine-option reads KEY=VALUE, got 'retries'",
     ),
     "an option of no engine": (("--engine-option", "retries=3"), "the engine is embedded"),
+    "colder than vLLM": (
+        ("--engine", "vllm", "--temperature", "0.009"),
+        "--temperature 0.009: vLLM would sample at 0.01 instead",
+    ),
     "what is the server's": (
         ("--engine", "openai", "--base-url", "http://h/v1", "--dtype", "bfloat16"),
         "--dtype and --device are the server's affair",

@@ -103,7 +103,7 @@ def evaluate(
     _check(samples, temperature, problems, level, memory)
     named = _suites(suite, data, hub, task, per_task, score, prompt, answer, verifier)
     loaded = [_first(s, problems) for s in named]
-    name, own = engine_name(engine, base_url), engine_option or []
+    name, own = engine_name(engine, base_url, temperature), engine_option or []
     where: dict[str, Any] = {"revision": revision, "dtype": dtype, "device": device, "plain": plain}
     if base_url is not None:
         answerer = answering_server(model, own, base_url=base_url, **where)

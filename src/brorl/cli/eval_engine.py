@@ -15,7 +15,12 @@ from brorl.policy.speech import Speech
 from brorl.record.rundir import CONFIG
 from brorl.rollout.engine import Engine
 from brorl.rollout.factory import check_engine, open_engine
-from brorl.rollout.options import EngineName, OpenAIOptions, VllmOptions
+from brorl.rollout.options import (
+    LOWEST_VLLM_TEMPERATURE,
+    EngineName,
+    OpenAIOptions,
+    VllmOptions,
+)
 from brorl.train.checkpoint import find_checkpoint, open_checkpoint
 from brorl.train.yaml_values import parse
 
@@ -32,12 +37,16 @@ class Answerer(NamedTuple):
     engine: Callable[[int], Engine]  # opened last, for prompt + answer of so many tokens
 
 
-def engine_name(name: str, base_url: str | None) -> EngineName:
-    """The engine that the words name. Raises ConfigError."""
+def engine_name(name: str, base_url: str | None, temperature: float) -> EngineName:
+    """The engine that the words name, if it samples at that temperature. Raises ConfigError."""
     if name not in ("embedded", "vllm", "openai"):
         raise ConfigError(f"need --engine embedded, vllm or openai, got {name!r:.60}")
     if (name == "openai") != (base_url is not None):
         raise ConfigError("--engine openai and --base-url URL belong together")
+    if name == "vllm" and 0 < temperature < LOWEST_VLLM_TEMPERATURE:
+        raise ConfigError(
+            f"--temperature {temperature}: vLLM would sample at {LOWEST_VLLM_TEMPERATURE} instead"
+        )
     return name  # type: ignore[return-value]
 
 

@@ -115,7 +115,7 @@ class EngineReport(NamedTuple):
 
     kv_cache: int  # bytes of keys and values at their most; 0 where they lie elsewhere
     fingerprint: float | None
-    """Nats: the largest difference of a probe's log-probs from the trainer's after an update.
+    """Nats: mean difference of a probe's log-probs from the trainer's, the worst after any update.
 
     None for an engine that samples from the trainer's own weights, or had no update.
     """
