@@ -55,3 +55,27 @@ def test_bad_input_is_one_line_and_status_2(monkeypatch, capsys, tmp_path, words
     assert said in told
     assert told.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("holds", "status"), [(True, 0), (None, 0), (False, 1)])
+def test_a_refuted_study_is_status_1_and_says_so(monkeypatch, capsys, holds, status):
+    """Policy: the work ran and the answer is no."""
+    result = {"study": "width", "holds": holds, "because": "It is so.", "result": "r.json",
+              "report": "r.html"}  # fmt: skip
+    asked = []
+
+    def made(spec, out, voice):
+        asked.append((spec, out))
+        return result
+
+    monkeypatch.setattr("brorl.studies.runner.run.run_study", made)
+    words = ("run", "width", "--seeds", "4", "--budget", "50", "study.evals=7", "lr=0.01")
+    assert call(monkeypatch, *words, "--json", "--out", "x") == status
+    assert json.loads(capsys.readouterr().out) == result
+    spec, out = asked[0]
+    assert (spec.seeds, spec.budget_minutes, spec.knobs.evals, str(out)) == (4, 50.0, 7, "x")
+    assert dict(spec.overrides) == {"lr": 0.01}
+    assert call(monkeypatch, *words) == status
+    said = capsys.readouterr().out
+    told = {True: "holds", False: "is refuted", None: "is not decided"}[holds]
+    assert said == f"The prediction {told}. It is so.\nr.html\n"

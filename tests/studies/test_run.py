@@ -17,7 +17,7 @@ from brorl.studies.runner import report
 from brorl.studies.runner import run as runner
 from brorl.studies.runner.progress import Quiet
 from brorl.studies.runner.report import write_study_report
-from brorl.studies.runner.run import report_study, run_study
+from brorl.studies.runner.run import answer, report_study, run_study
 from brorl.studies.runner.spec import make_spec
 
 ASKED = ["study.widths=[4,8]", "study.batch=16", "study.prompts=2", "study.samples=40",
@@ -173,6 +173,10 @@ def test_the_report_needs_the_result_alone(made, tmp_path):
     shutil.copy(folder / "out" / "result.json", tmp_path)
     path = report_study(tmp_path)
     assert path == tmp_path / "report.html"
+    assert answer(tmp_path) == answer(folder / "out") | {
+        "result": str(tmp_path / "result.json"),
+        "report": str(path),
+    }
     page = path.read_text()
     assert page == (folder / "out" / "report.html").read_text()
     assert (tmp_path / "report.md").read_text() == (folder / "out" / "report.md").read_text()

@@ -120,14 +120,16 @@ def run(
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a finished study.")],
+    as_json: Json = False,
 ) -> None:
     """Render a study's report from its result.json, and print its path.
 
     Example: brorl study report runs/studies/width
     """
-    from brorl.studies.runner.run import report_study
+    from brorl.studies.runner.run import answer, report_study
 
-    typer.echo(report_study(folder))
+    path = report_study(folder)
+    typer.echo(json.dumps(answer(folder)) if as_json else path)
 
 
 class Terminal:

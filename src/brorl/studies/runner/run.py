@@ -71,20 +71,26 @@ def run_study(spec: Spec, out: Path | None = None, voice: Voice | None = None) -
                 if new and not (folder / "done").exists():  # bad input that only a run could find
                     remove_tree(folder)
                 raise
-        found = read_outcome(folder)
-        report = folder / REPORT if (folder / REPORT).is_file() else write_study_report(folder)
-    return {
-        "study": spec.study,
-        "holds": found["holds"],
-        "because": found["because"],
-        "result": str(folder / RESULT),
-        "report": str(report),
-    }
+        if not (folder / REPORT).is_file():
+            write_study_report(folder)
+    return answer(folder)
 
 
 def report_study(folder: Path) -> Path:
     """Render the report of a finished study again. Raises DataError where there is no result."""
     return write_study_report(folder)
+
+
+def answer(folder: Path) -> dict[str, Any]:
+    """What a finished study found, as `--json` prints it; see run_study."""
+    found = read_outcome(folder)
+    return {
+        "study": found["study"],
+        "holds": found["holds"],
+        "because": found["because"],
+        "result": str(folder / RESULT),
+        "report": str(folder / REPORT),
+    }
 
 
 def _begin(spec: Spec, folder: Path) -> bool:
