@@ -26,7 +26,7 @@ from brorl.verify.verdict import wrong
 from brorl.verl.names import kl_loss_type, loss_name
 
 pytest.importorskip("verl", reason="verl is not installed: make test-verl")
-pytestmark = [pytest.mark.verl, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.verl, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).parent
 MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum")
@@ -184,7 +184,7 @@ def in_verl(model, cases, folder, world):
         for rank in range(world)
     ]
     try:
-        said = [p.communicate(timeout=500)[0] for p in ranks]
+        said = [p.communicate(timeout=900)[0] for p in ranks]
     finally:
         for p in ranks:
             if p.poll() is None:

@@ -46,7 +46,7 @@ def test_a_dry_run_writes_everything_and_starts_nothing(tmp_path):
         "main()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -34,6 +34,7 @@ def check(verl, nodes):
     assert verl["actor_rollout_ref.actor.optim.lr"] == pytest.approx(2.828e-6, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "nodes"), [("slurm-1x8.sh", 1), ("slurm-8x8.sh", 8)])
 def test_a_slurm_script_makes_its_dry_run(tmp_path, data, name, nodes):
     venv = tmp_path / "venv" / "bin"
@@ -53,7 +54,7 @@ def test_a_slurm_script_makes_its_dry_run(tmp_path, data, name, nodes):
         env=env,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     check(json.loads((tmp_path / "run" / "verl.json").read_text()), nodes)

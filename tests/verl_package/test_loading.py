@@ -8,7 +8,11 @@ from brorl.verl.flat import flat
 from brorl.verl.overrides import override
 
 pytest.importorskip("verl", reason="verl is not installed: make test-verl")
-pytestmark = [pytest.mark.verl, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.verl,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of what verl imports
+]
 
 OWN = ["task=null", "data.train=rows.jsonl", "warmstart=null"]
 CASES = {
