@@ -138,6 +138,7 @@ def _read(run):
 
     spent = dict.fromkeys(("generated", "kept", "cpu_s", "updates", "answer_tokens"), 0.0)
     curve, easy, unsolved = [], [], []
+    widened = still = 0
     for row in read_metrics(run):
         spent["generated"] += row.get("samples/generated") or 0
         spent["kept"] += row.get("samples/kept") or 0
@@ -150,6 +151,8 @@ def _read(run):
             easy.append(share)
         if (share := row.get("groups/solved_none")) is not None:
             unsolved.append(share)
+        widened += row.get("groups/escalated_64") or 0
+        still += row.get("groups/unsolved_at_max") or 0
         if "eval/pass@1" in row:
             point = {k: round(v, 3) for k, v in spent.items()}
             point |= {"score": row["eval/pass@1"], "pass@16": row.get("eval/pass@16")}
@@ -158,6 +161,8 @@ def _read(run):
         "curve": curve,
         "kept_easy_share": round(float(np.mean(easy)), 4) if easy else None,
         "all_wrong_share": round(float(np.mean(unsolved)), 4) if unsolved else None,
+        "widened_groups": widened,
+        "unsolved_at_widest": still,
     }
 
 

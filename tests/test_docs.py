@@ -53,6 +53,17 @@ def test_blocks_by_hand(tmp_path, monkeypatch, capsys):
     assert blocks.main("", lambda: made) == 0
 
 
+def test_adaptive_tables_are_current():
+    """Policy: `python docs/render_adaptive.py` would change no page."""
+    import render_adaptive
+
+    pages = blocks.documents(render_adaptive.BLOCKS)
+    assert {p.name for p in pages} == {"README.md", "adaptive.md"}
+    for page in pages:
+        text = page.read_text()
+        assert blocks.fill(text, render_adaptive.BLOCKS) == text, f"{page.name}: make docs"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
