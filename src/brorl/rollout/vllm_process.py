@@ -32,6 +32,7 @@ _ENVIRONMENT = {
 }
 """Set unless the user has set them."""
 _SMALL = 0.01
+_running: list[Any] = []  # at most one: closing an engine takes the process's groups from others
 
 
 def check_installed() -> None:
@@ -82,6 +83,8 @@ def start(policy: Policy, options: VllmOptions, *, memory_budget: int, max_token
         PolicyError: a model that vLLM cannot run here.
     """
     vllm = import_vllm()
+    if _running:
+        raise ConfigError("one vLLM engine at a time in a process: close the other one first")
     _check_head_width(policy)
     with tempfile.TemporaryDirectory() as folder:
         config = copy.deepcopy(policy.model.config)
@@ -107,7 +110,7 @@ def start(policy: Policy, options: VllmOptions, *, memory_budget: int, max_token
         )
         try:
             with _quiet():
-                return vllm.LLMEngine.from_engine_args(arguments)
+                engine = vllm.LLMEngine.from_engine_args(arguments)
         except Exception as error:  # vLLM's own checks raise many kinds
             text = first_line(error)
             if "KV cache" in text or "kv cache" in text:
@@ -119,6 +122,8 @@ def start(policy: Policy, options: VllmOptions, *, memory_budget: int, max_token
                 f"rollout.engine=vllm cannot run {policy.source} here: {text}; "
                 "rollout.engine=embedded may"
             ) from error
+    _running.append(engine)
+    return engine
 
 
 @contextlib.contextmanager
@@ -134,12 +139,13 @@ def _quiet() -> Iterator[None]:
 
 
 def stop(engine: Any) -> None:
-    """Give back the engine's memory.
+    """Give back the engine's memory, and what its worker shares in this process."""
+    from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
-    What vLLM's workers share in this process (groups of one rank) stays: another engine may use it.
-    """
+    _running.remove(engine)
     engine.engine_core.shutdown()
     gc.collect()
+    cleanup_dist_env_and_memory()
 
 
 def pool_bytes(engine: Any) -> int:
