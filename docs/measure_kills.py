@@ -1,6 +1,6 @@
 """Kill a hundred small runs at random instants, resume them, and record how they ended.
 
-    python docs/measure_kills.py [--kills 100]    # about fifteen minutes on two busy cores
+    python docs/measure_kills.py [--kills 100]    # 49 minutes on two busy cores
 
 Writes docs/results/kills.json: for every kill the phase that was drawn, the one in which the
 process died, and whether the resumed run ended as the unbroken one: metrics, weights, optimizer,

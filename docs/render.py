@@ -68,9 +68,24 @@ def adaptive_weights() -> str:
     return "\n".join(lines) + "\n"
 
 
+def kill_table() -> str:
+    """Where a hundred runs died, and how they ended when they had gone on."""
+    result = json.loads((ROOT / "docs/results/kills.json").read_text())
+    shown = {phase: n for phase, n in result["died_in"].items() if n}
+    shown |= {"all": result["kills"], "identical endings": result["identical"]}
+    return (
+        f"| {' | '.join(shown)} |\n{'|---' * len(shown)}|\n"
+        f"| {' | '.join(map(str, shown.values()))} |\n\n"
+        f"`{result['command']}`: phases in which the process died by SIGKILL; "
+        f"{result['killed_again_while_resuming']} were killed again while they went on. Compared "
+        "with the unbroken run: metrics, weights, optimizer, answers, evaluations, names of files."
+    )
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "quickstart": quickstart_table,
     "make": make_output,
+    "kills": kill_table,
     "adaptive-weights": adaptive_weights,
 }
 
