@@ -8,7 +8,7 @@ PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/.installed-$(shell cat pyproject.toml constraints-peers.txt | cksum | cut -d' ' -f1)
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: setup run check test test-slow test-verl test-vllm docs measure theory-figures evaluation-figures statistics-tables bench smollm2 clean
+.PHONY: setup run check test test-slow test-verl test-vllm docs measure theory-figures evaluation-figures statistics-tables bench bench-peers bench-parts smollm2 clean
 
 # Tests start processes of their own; torch's threads would wait for each other on busy cores.
 test test-slow test-verl test-vllm: export OMP_NUM_THREADS ?= 1
@@ -91,7 +91,15 @@ evaluation-figures: setup
 statistics-tables: setup
 	$(BIN)/python docs/render_statistics.py --measure
 
+# Everything side by side, ten minutes on two idle cores: results.json, results.html and the tables
+# of docs/performance.md. `bench-peers`: the same against TRL and vLLM, in their environments.
 bench: setup
+	$(BIN)/python benchmarks/run.py
+
+bench-peers: setup $(PEERS_STAMP) $(VLLM_STAMP)
+	$(BIN)/python benchmarks/run.py --peers
+
+bench-parts: setup
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/grading.py
 	$(BIN)/python benchmarks/sandbox.py

@@ -1,0 +1,213 @@
+"""brorl's side: a whole step, generation, the update, and what this machine's products reach."""
+
+import dataclasses
+import random
+import time
+
+import torch
+from serve import NO_TOKEN, TINY, case, prompt_text, serve
+from torch.nn import functional as F
+
+from brorl.policy.load import load_policy, tiny_policy
+from brorl.policy.tiny import TinyShape
+from brorl.rollout.embedded import EmbeddedEngine
+from brorl.rollout.engine import Request, Sampling
+from brorl.verify.verdict import correct, wrong
+
+
+class Digits:
+    """The share of digits, as the peer's reward; it costs next to nothing on both sides."""
+
+    def extract(self, text, row):
+        return text
+
+    def grade(self, extracted, *, gold, row):
+        share = sum(ch.isdigit() for ch in extracted) / max(1, len(extracted))
+        return correct(extracted, "") if share == 1 else wrong(extracted, "", share)
+
+
+def policy_of(c):
+    """The tiny policy, or the model of a folder; no answer ends before its limit."""
+    length = c["prompt"] + c["answer"]
+    if c.get("model"):
+        made = load_policy(
+            c["model"], revision=None, dtype="float32", device="cpu", trained_length=length
+        )
+    else:
+        shape = TinyShape("llama", *TINY.values(), 1024, True)
+        made = tiny_policy(shape, seed=0, device="cpu", trained_length=length)
+    return dataclasses.replace(made, eos_ids=frozenset({NO_TOKEN}))
+
+
+def prompt_of(policy, c):
+    return tuple(policy.encode(prompt_text(4 * c["prompt"]))[: c["prompt"]])
+
+
+def generation(c):
+    policy = policy_of(c)
+    engine = EmbeddedEngine(policy, memory_budget=c.get("budget", 1 << 30))
+    prompt, how = prompt_of(policy, c), Sampling(1.0, 1.0, 0, c["answer"])
+    seeds = iter(range(1 << 30))
+
+    def work():
+        engine.weights_changed(0)  # as after an update: the prompt is encoded again
+        engine.sample([Request("g", "p", prompt, 0, c["n"], next(seeds))], how)
+
+    return work
+
+
+def rollouts(policy, c):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(3, policy.vocabulary, (c["n"], c["answer"]), generator=generator)
+
+
+def updates(c):
+    """Forward and backward of the log-probs of N answers, in micro-batches of `rows`."""
+    policy = policy_of(c)
+    prompt, tokens = prompt_of(policy, c), rollouts(policy, c)
+
+    def work():
+        policy.model.zero_grad(set_to_none=True)
+        for part in tokens.split(c["rows"]):
+            group = torch.zeros(len(part), dtype=torch.int64)
+            lengths = torch.full((len(part),), c["answer"])
+            policy.score([prompt], group, part, lengths, temperature=1.0).logp_M.sum().backward()
+
+    return work
+
+
+def steps(c):
+    """The trainer's own step: sample, grade, filter, centre, update; one prompt a step."""
+    from brorl.tasks.problem import Problem
+    from brorl.tasks.reward_sources import GroundTruth
+    from brorl.train.collect import Collector
+    from brorl.train.grading import GradingDesk
+    from brorl.train.prompts import PromptSource
+    from brorl.train.recipe import settings_from
+    from brorl.train.step import Learner, train_step
+    from brorl.verify.pool import GraderPool
+
+    policy = policy_of(c)
+    s = settings_from(
+        {
+            "rollout": {
+                "n": c["n"],
+                "max_new_tokens": c["answer"],
+                "memory_budget": c.get("budget", 1 << 30),
+            },
+            "prompts_per_step": 1,
+            "num_minibatches": 1,
+            "dynamic_sampling": {"enable": False},
+            "micro_batch_tokens": c["prompt"] + c["rows"] * c["answer"],
+            "lr": 1e-3,
+            "steps": 1,
+        },
+        "benchmark",
+    )
+    text = prompt_text(c["prompt"] - 2)
+    problems = [Problem(f"p{i}", f"{text}{i:02d}", "x", row={}, task="b") for i in range(64)]
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=s.lr)
+    engine = EmbeddedEngine(policy, memory_budget=s.rollout.memory_budget)
+    pool = GraderPool(workers=0, deadline_s=10.0)
+    desk = GradingDesk(policy, pool, Digits(), GroundTruth())
+    collector = Collector(s, PromptSource(problems, 0, 1.0), engine, desk, policy)
+    learner = Learner(policy, optimizer, engine, None)
+    numbers = iter(range(1, 1 << 30))
+    inside = {"s": 0.0}
+
+    def timed(owner, method):
+        """Book the time in calls of the model, its backward pass and its optimizer."""
+        real = getattr(owner, method)
+
+        def call(self, *args, **kwargs):
+            start, before = time.perf_counter(), inside["s"]
+            out = real(self, *args, **kwargs)
+            inside["s"] = before + time.perf_counter() - start  # a call within counts once
+            return out
+
+        setattr(owner, method, call)
+
+    if c.get("overhead"):
+        for owner, method in (
+            (type(policy), "read_prompts"),
+            (type(policy), "read_next"),
+            (type(policy), "logits"),
+            (type(policy), "_before_each_token"),
+            (torch.Tensor, "backward"),
+            (type(optimizer), "step"),
+        ):
+            timed(owner, method)
+
+    def work():
+        inside["s"] = 0.0
+        result = train_step(next(numbers), collector, learner, s, lambda _: s.lr)
+        return {"seconds": result.seconds, "model": inside["s"]}
+
+    return work
+
+
+def products(c):
+    """The layers' matrix products alone: `tokens` tokens forward, and backward where asked."""
+    h, f = TINY["hidden"], TINY["mlp"]
+    kv = h * TINY["kv_heads"] // TINY["heads"]
+    shapes = [(h, h), (kv, h), (kv, h), (h, h), (f, h), (f, h), (h, f)] * TINY["layers"]
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(s, generator=generator) for s in shapes]
+    m = c["tokens"]
+    x = {width: torch.randn(m, width, generator=generator) for width in {h, f, kv}}
+
+    def work():
+        for _ in range(c["times"]):
+            for w in weights:
+                F.linear(x[w.shape[1]], w)
+                if c["backward"]:
+                    g = x[w.shape[0]]
+                    g @ w
+                    g.t() @ x[w.shape[1]]
+        flops = (6 if c["backward"] else 2) * m * sum(a * b for a, b in shapes) * c["times"]
+        return {"flops": flops}
+
+    return work
+
+
+def copies(c):
+    """Bytes read plus written by copying blocks beyond the caches."""
+    source = torch.randn(c["bytes"] // 4)
+    target = torch.empty_like(source)
+
+    def work():
+        for _ in range(8):
+            target.copy_(source)
+        return {"bytes": 2 * 8 * c["bytes"]}
+
+    return work
+
+
+def logprobs(c):
+    """Log-probs of tokens from hidden states, forward and backward."""
+    from brorl.policy.token_logprobs import token_logprobs
+
+    hidden = torch.randn(c["tokens"], c["hidden"], requires_grad=True)
+    weight = torch.randn(c["vocabulary"], c["hidden"], requires_grad=True)
+    target = torch.randint(c["vocabulary"], (c["tokens"],))
+
+    def work():
+        hidden.grad = weight.grad = None
+        token_logprobs(hidden, weight, None, target, temperature=1.0).logp_M.sum().backward()
+
+    return work
+
+
+WORK = {
+    "logprobs": logprobs,
+    "generation": generation,
+    "update": updates,
+    "step": steps,
+    "products": products,
+    "copies": copies,
+}
+
+if __name__ == "__main__":
+    random.seed(0)
+    chosen = case()
+    serve(WORK[chosen["work"]](chosen))
