@@ -18,6 +18,7 @@ from brorl.report.outlook import (
     window_of,
 )
 from brorl.stats.plateau import Trend
+from brorl.train.settings import PlateauSettings
 
 from .recorded import metrics
 
@@ -163,7 +164,8 @@ def test_the_line_names_the_numbers_that_decided():
 
 
 def test_window_comes_from_the_settings():
-    assert window_of({}) == WINDOW
+    defaults = PlateauSettings()
+    assert window_of({}) == (defaults.window, defaults.smallest_gain, defaults.level)
     assert window_of({"plateau": {"window": 8, "smallest_gain": 0.1, "level": 0.9}}) == (
         8,
         0.1,

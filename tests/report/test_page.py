@@ -393,9 +393,9 @@ def test_what_changed_a_run_on_its_way_is_told_and_marked(tmp_path):
 
 
 def test_says_that_progress_has_stopped_and_what_comes_next(tmp_path):
-    """Five equal evaluations, a tenth of groups all wrong, and a doubling that still found some."""
+    """Ten equal evaluations, half of groups all wrong, and a doubling that still found some."""
     run = new_run(tmp_path / "run")
-    for step in range(5):
+    for step in range(10):
         more = {"eval/pass@1": 0.5, "eval/sampling_error": 1e-4, "eval/scheduled": 1}
         more |= {f"eval/pass@1_{end}": 0.5 for end in ("low", "high")} | {"eval/problems": 4}
         append_metrics(run, metrics(step, **more, **{"groups/sampled": 8, "prompts/seen": 8}))

@@ -90,8 +90,8 @@ def window_of(config: Mapping[str, Any]) -> Window:
     """The `plateau` section of a run's settings; the defaults for a run older than it."""
     given = config.get("plateau") or {}
     return Window(
-        int(given.get("window", 5)),
-        float(given.get("smallest_gain", 0.01)),
+        int(given.get("window", 10)),
+        float(given.get("smallest_gain", 0.02)),
         float(given.get("level", 0.95)),
     )
 
