@@ -103,6 +103,7 @@ def steps_of(out):
 def finished(process):
     said, errors = process.communicate(timeout=600)
     assert process.returncode in (0, 1), errors[-2000:]
+    assert said, errors[-2000:]
     return json.loads(said), errors
 
 

@@ -27,8 +27,9 @@ from brorl.record.rundir import RunLock
 from brorl.studies.runner.jobs import Job, read_done, run_jobs
 from brorl.studies.runner.outcome import RESULT, make_result, read_outcome
 from brorl.studies.runner.progress import Quiet, Voice, Watch, clock
+from brorl.studies.runner.recorded import read_result
 from brorl.studies.runner.report import REPORT, write_study_report
-from brorl.studies.runner.results import Results, gather, read_result
+from brorl.studies.runner.results import Results, gather
 from brorl.studies.runner.spec import RunPlan, Spec, load_study, pairs_of, plan_runs
 from brorl.studies.runner.starts import start_folder
 
