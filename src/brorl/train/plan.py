@@ -1,7 +1,7 @@
 """What a recipe asks for, before anything starts: samples, updates, rate, memory, disk, grading.
 
 Counted from settings and the model's shape alone; neither model nor data is opened. Memory is
-an estimate of what the trainer adds above the imports; docs/planning.md compares it with runs.
+that of brorl.train.plan_memory.
 """
 
 import json
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from brorl.errors import ConfigError
+from brorl.train.plan_memory import BYTES, memory_parts, parameters
 from brorl.train.settings import ShapeSettings, TrainSettings
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-LOGPROB_CHUNKS = 4 * 4 * (1 << 22)
-"""Four float32 copies of a log-prob chunk (policy.token_logprobs), bytes."""
+__all__ = ["BYTES", "Plan", "memory_parts", "model_shape", "parameters", "plan"]
+
 _LOWER = {
     "kv_cache": "rollout.memory_budget",
     "sampling": "rollout.memory_budget",
@@ -103,7 +103,7 @@ def plan(settings: TrainSettings, *, prompt_tokens: int) -> Plan:
 
 def model_shape(settings: TrainSettings) -> ShapeSettings:
     """The shape in the model's own config.json where it is a folder here, else model.shape."""
-    path = Path(settings.model.path) / "config.json" if settings.model.path else None
+    path = Path(settings.model.path).expanduser() / "config.json" if settings.model.path else None
     if path is not None and path.is_file():
         return _shape_of(path)
     if settings.model.shape is None:
@@ -112,81 +112,6 @@ def model_shape(settings: TrainSettings) -> ShapeSettings:
             "vocabulary}, or a model.path that is a folder here"
         )
     return settings.model.shape
-
-
-def parameters(shape: ShapeSettings) -> int:
-    """Number of weights: embeddings, attention, feed-forward, norms; biases left out.
-
-    embeddings V·H (twice if untied) + positions (GPT-2) + layers · [ H·(heads + 2·kv)·D + heads·D·H
-    + 3·H·M (gated; 2·H·M for GPT-2) + 2·H ] + H
-    """
-    h, width = shape.hidden, shape.hidden // shape.heads
-    gpt2 = shape.architecture == "gpt2"
-    attention = h * width * (shape.heads + 2 * shape.kv_heads) + shape.heads * width * h
-    layer = attention + (2 if gpt2 else 3) * h * shape.mlp + 2 * h
-    embeddings = shape.vocabulary * h * (1 if shape.tied else 2)
-    return embeddings + shape.layers * layer + h + (shape.max_positions * h if gpt2 else 0)
-
-
-def memory_parts(
-    s: TrainSettings, shape: ShapeSettings, prompt_tokens: int
-) -> tuple[dict[str, int], int]:
-    """Bytes by part, and rows per sampling wave.
-
-    Sampling and update do not overlap, so the total takes the larger of the two.
-    """
-    size = BYTES[s.model.dtype]
-    weights = parameters(shape) * size
-    rows = wave_rows(s, shape, prompt_tokens)
-    width = shape.hidden // shape.heads
-    kv_token = 2 * shape.layers * shape.kv_heads * width * size
-    rows_used = min(rows, s.prompts_per_step * s.rollout.widest * _oversample(s))
-    parts = {
-        "weights": weights,
-        "gradients": weights,
-        "optimizer": 2 * weights,
-        "reference": weights if s.kl_coef > 0 else 0,
-        "kv_cache": rows_used * kv_token * s.rollout.max_new_tokens
-        + _oversample(s) * s.prompts_per_step * kv_token * prompt_tokens,
-        "sampling": rows_used
-        * (12 * shape.heads * (prompt_tokens + s.rollout.max_new_tokens) + 32 * shape.vocabulary),
-        "activations": _activations(s, shape, prompt_tokens),
-        "logprob_chunks": max(LOGPROB_CHUNKS, 16 * shape.vocabulary),
-        "rollouts": s.samples_per_step * (400 + 9 * s.rollout.max_new_tokens),
-    }
-    sampling = parts["kv_cache"] + parts["sampling"]
-    updating = parts["activations"] + parts["logprob_chunks"] + parts["gradients"]
-    fixed = weights + parts["optimizer"] + parts["reference"] + parts["rollouts"]
-    return parts | {"total": fixed + max(sampling, updating)}, rows
-
-
-def wave_rows(s: TrainSettings, shape: ShapeSettings, prompt_tokens: int) -> int:
-    """Answers sampled at once: the rule of rollout.embedded.rows_per_wave, from the shape."""
-    width = shape.hidden // shape.heads
-    new = s.rollout.max_new_tokens
-    own = 2 * shape.layers * shape.kv_heads * width * new * BYTES[s.model.dtype]
-    scores = 12 * shape.heads * (prompt_tokens + new)
-    return max(1, s.rollout.memory_budget // (own + scores + 32 * shape.vocabulary))
-
-
-def _activations(s: TrainSettings, shape: ShapeSettings, prompt_tokens: int) -> int:
-    """What the backward pass of one micro-batch keeps, bytes.
-
-    Per token and layer about 14 H + 4 M numbers, and per answer token three copies of its row of
-    attention weights over the prompt and the answer.
-    """
-    size = BYTES[s.model.dtype]
-    tokens = min(
-        s.micro_batch_tokens,
-        s.samples_per_step * s.rollout.max_new_tokens // s.num_minibatches + prompt_tokens,
-    )
-    linear = tokens * shape.layers * (14 * shape.hidden + 4 * shape.mlp) * size
-    reach = prompt_tokens + s.rollout.max_new_tokens
-    return linear + 3 * tokens * shape.layers * shape.heads * reach * size
-
-
-def _oversample(s: TrainSettings) -> int:
-    return ceil(s.dynamic_sampling.oversample) if s.dynamic_sampling.enable else 1
 
 
 def _expected(s: TrainSettings) -> dict[str, float] | None:
