@@ -8,7 +8,7 @@ PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/.installed-$(shell cat pyproject.toml constraints-peers.txt | cksum | cut -d' ' -f1)
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: setup run check test test-slow test-verl test-vllm docs measure theory-figures evaluation-figures statistics-tables bench bench-peers bench-parts smollm2 clean
+.PHONY: setup run check test test-slow test-verl test-vllm docs measure studies theory-figures evaluation-figures statistics-tables bench bench-peers bench-parts smollm2 clean
 
 # Tests start processes of their own; torch's threads would wait for each other on busy cores.
 test test-slow test-verl test-vllm: export OMP_NUM_THREADS ?= 1
@@ -81,6 +81,10 @@ measure: setup
 	$(BIN)/python docs/measure_quickstart.py
 	$(BIN)/python docs/measure_tests.py
 	$(BIN)/python docs/render.py
+
+# Studies in full, about 25 minutes each: make studies STUDIES="width plateau". Without names: reports.
+studies: setup
+	$(BIN)/python docs/measure_studies.py $(STUDIES)
 
 theory-figures: setup
 	$(BIN)/python docs/render_theory.py --measure

@@ -105,4 +105,4 @@ def _chart(chart: Mapping[str, Any]) -> Figure:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(path, dpi=130, metadata={"Software": None})
+    figure.savefig(path, dpi=100, metadata={"Software": None})
