@@ -34,6 +34,8 @@ from brorl.train.recipe import load_recipe
         (["study.match=dollars"], {}, "study.match: "),
         (["rollout.n=64"], {}, "rollout.n is what study width sets in its arms"),
         (["rollout.waves=[16,64]"], {}, "rollout.waves is what study width sets in its arms"),
+        (["rollout={n: 64}"], {}, "rollout.n is what study width sets in its arms"),
+        (["init={from: x}"], {}, "init.from is the runner's in a study; use nothing: arms share"),
         (["seed=3"], {}, "seed is the runner's in a study; use --seeds"),
         (["max_samples=3"], {}, "max_samples is the runner's in a study; use study.samples"),
         (["run_dir=x"], {}, "run_dir is the runner's in a study; use --out"),

@@ -272,11 +272,11 @@ def _own_keys(spec: Spec, study: Study[Any]) -> None:
     if varied & {"rollout.n", "rollout.waves"}:
         varied |= {"rollout.n", "rollout.waves"}
     for key, _ in spec.overrides:
-        if key in _OURS:
-            raise ConfigError(f"{key} is the runner's in a study; use {_OURS[key]}")
-        if key in varied:
+        for own in (k for k in _OURS if k == key or k.startswith(f"{key}.")):
+            raise ConfigError(f"{own} is the runner's in a study; use {_OURS[own]}")
+        for own in sorted(k for k in varied if k == key or k.startswith(f"{key}.")):
             raise ConfigError(
-                f"{key} is what study {spec.study} sets in its arms; see its knobs with "
+                f"{own} is what study {spec.study} sets in its arms; see its knobs with "
                 f"`brorl study show {spec.study}`"
             )
 
