@@ -2,9 +2,9 @@
 
     python docs/measure_memory.py [NAME ...]
 
-Each case is a process of its own on one thread: imports, then peak resident memory of a run of
-one step, evaluated before and saved after, less what was resident after the imports. Linux only (/proc). SmolLM2 needs
-`make smollm2` first.
+Each case is a process of its own on one thread: imports, then the peak of resident memory over a
+run of one step, saved before and after, less what was resident after the imports. Linux only.
+SmolLM2 needs `make smollm2` first.
 """
 
 import json

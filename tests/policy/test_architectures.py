@@ -34,6 +34,13 @@ FAMILIES = {
         "n_positions": 64,
         "tie_word_embeddings": False,
     },
+    "gpt_bigcode": {
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_inner": 64,
+        "n_positions": 64,
+    },
     "opt": {"word_embed_proj_dim": 32, "ffn_dim": 64},
     "starcoder2": {},
     "olmo2": {},
