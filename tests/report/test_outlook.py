@@ -15,6 +15,7 @@ from brorl.report.outlook import (
     describe,
     outlook,
     suggest,
+    waiting,
     window_of,
 )
 from brorl.stats.plateau import Trend
@@ -79,6 +80,14 @@ def test_no_verdict_before_the_window_is_full():
     assert outlook(run([0.5] * 4), window=WINDOW) is None
     assert outlook([], window=WINDOW) is None
     assert outlook([metrics(1), metrics(2)], window=WINDOW) is None
+
+
+def test_says_how_many_evaluations_a_verdict_needs():
+    assert waiting(run([0.5] * 4), window=WINDOW).endswith(
+        "after 5 scheduled evaluations; there are 4"
+    )
+    assert waiting(run([0.5] * 5), window=WINDOW) is None
+    assert waiting([metrics(1)], window=WINDOW) is None
 
 
 def test_every_look_is_counted_and_paid_for():

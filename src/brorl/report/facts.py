@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from brorl.report.heldout import BeforeAfter
 from brorl.report.load import RunRecord
-from brorl.report.outlook import Outlook, describe
+from brorl.report.outlook import Outlook, describe, waiting, window_of
 from brorl.stats.intervals import Interval
 
 
@@ -46,7 +46,9 @@ def sentences(
 ) -> list[list[Part]]:
     """What a reader wants to know first."""
     said = [_progress(record, cost), _gain(found)]
-    return said if outlook is None else [*said, [Part(_capital(describe(outlook)))]]
+    window = window_of(record.config)
+    last = describe(outlook) if outlook else waiting(record.metrics, window=window)
+    return said if last is None else [*said, [Part(_capital(last))]]
 
 
 def facts(record: RunRecord, cost: Cost, found: BeforeAfter | None) -> list[tuple[str, str]]:

@@ -124,6 +124,17 @@ def outlook(rows: Sequence[Row], *, window: Window) -> Outlook | None:
     return Outlook(steps[0], steps[-1], looks, found, seen, suggest(found.trend, seen))
 
 
+def waiting(rows: Sequence[Row], *, window: Window) -> str | None:
+    """How many evaluations a first verdict still needs; None where it needs none, or none come."""
+    evals, _ = _window(rows, window.evaluations)
+    if not evals or len(evals) == window.evaluations:
+        return None
+    return (
+        f"whether held-out progress goes on is said after {window.evaluations} scheduled "
+        f"evaluations; there are {len(evals)}"
+    )
+
+
 def suggest(trend: Trend, seen: Seen) -> Next:
     """The rule; see the head of this file."""
     if trend not in (Trend.FLAT, Trend.FALLING):
