@@ -63,5 +63,5 @@ def test_the_papers_arm_has_a_quarter_of_the_prompts_and_the_root_of_the_batch_r
     assert paper.lr * paper.lr_scale / (narrow.lr * narrow.lr_scale) == pytest.approx(8**0.5)
     assert held.lr * held.lr_scale == narrow.lr
     assert len({json.dumps(p.start) for p in plans}) == 1
-    assert dict(plans[0].start)["max_samples"] == 240_000
+    assert dict(plans[0].start)["max_samples"] == 400_000
     assert (dict(plans[0].start)["seed"], narrow.seed) == (0, 1000)

@@ -18,7 +18,7 @@ Decided by  Holds where the start is a plateau and the interval of (N = 512 by t
             Else not decided. The start is a plateau where, over the last third of its samples,
             held-out pass@1 rose by less than 0.02 as a mean over seeds.
 Cost        20 minutes on two cores: 3 arms, 3 seeds, 80,000 generated samples a run, after a start
-            of 240,000 samples for each seed.
+            of 400,000 samples for each seed.
 """
 
 from collections.abc import Sequence
@@ -81,11 +81,12 @@ class PlateauKnobs(Knobs):
     """Attributes: narrow and wide N; prompts a step at N narrow; samples of the start."""
 
     samples: Count = 80_000
+    evals: Count = 8
     narrow: Count = 16
     wide: Count = 512
     prompts: Count = 32
     wide_prompts: Count = 8  # a quarter, as in the paper's Table 1
-    start_samples: Count = 240_000
+    start_samples: Count = 400_000
 
 
 def arms(knobs: PlateauKnobs) -> list[Arm]:
