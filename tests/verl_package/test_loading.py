@@ -11,7 +11,7 @@ pytest.importorskip("verl", reason="verl is not installed: make test-verl")
 pytestmark = [
     pytest.mark.verl,
     pytest.mark.timeout(900),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of what verl imports
+    pytest.mark.filterwarnings("ignore"),  # of what verl imports
 ]
 
 OWN = ["task=null", "data.train=rows.jsonl", "warmstart=null"]
