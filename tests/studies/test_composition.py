@@ -63,11 +63,11 @@ def test_each_level_is_a_column_of_its_own():
     assert found.figures["4"]["value"] == pytest.approx(0.3)
 
 
-def test_arms_differ_in_level_and_width_alone_and_share_a_start_of_level_one():
+def test_arms_differ_in_level_and_width_alone_and_share_a_start():
     plans = plan_runs(make_spec("composition", seeds=2))
     mine = [p for p in plans if p.seed == 0]
     assert all(p.start == mine[0].start for p in mine)
-    assert dict(mine[0].start)["task.levels"] == [1]
+    assert dict(mine[0].start)["task.levels"] == [1, 2]
     made = [settings_of(p).model_dump() for p in mine]
     assert {m["prompts_per_step"] * m["rollout"]["n"] for m in made} == {512}
     changed = {k for m in made[1:] for k in m if m[k] != made[0][k]}

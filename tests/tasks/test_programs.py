@@ -9,6 +9,7 @@ from brorl.tasks.build import build_task
 from brorl.tasks.programs import FAMILIES, Line
 from brorl.tasks.proxies import VisibleTests
 from brorl.verify.code import CodeVerifier
+from brorl.verify.formula_program import FormulaProgram
 from brorl.verify.verdict import Kind
 
 
@@ -55,9 +56,9 @@ def test_two_values_leave_one_function_and_splits_share_no_prompt():
     assert {p.task for p in made.problems("train")} == {f"programs/{name}" for name in FAMILIES}
 
 
-def test_a_program_that_returns_the_shown_value_is_paid_by_the_shown_test_alone():
+@pytest.mark.parametrize("judge", [FormulaProgram(), CodeVerifier(unsafe_local=True)])
+def test_a_program_that_returns_the_shown_value_is_paid_by_the_shown_test_alone(judge):
     """Attack: what a policy learns where only the first test is run. Without a box, for speed."""
-    judge = CodeVerifier(unsafe_local=True)
     shown = VisibleTests(judge, 1)
     problem = next(p for p in task().problems("train") if p.row["family"] == "line")
     value = problem.row["tests"][0].rpartition("== ")[2]
@@ -68,6 +69,11 @@ def test_a_program_that_returns_the_shown_value_is_paid_by_the_shown_test_alone(
     ):
         assert shown.grade(text, gold=None, row=problem.row).kind is paid
         assert judge.grade(text, gold=None, row=problem.row).kind is right
+
+
+def test_the_sandbox_is_asked_for():
+    assert task().verifier == FormulaProgram()
+    assert task(sandbox=True).verifier == CodeVerifier()
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,18 @@
 """Does reward on nested functions teach nesting, and does it take wide groups?
 
-Question    A policy knows functions on text one at a time. Trained by reward on single functions or
-            on two nested ones, how does it do on one to six nested functions, and on functions that
-            it never saw, by N?
+Question    A policy knows functions on text, and two nested ones a little. Trained by reward on
+            single functions or on two nested ones, how does it do on one to six nested functions,
+            and on functions that it never saw, by N?
 Prediction  Reward on two nested functions carries over to three, reward on single ones does not:
             on three nested functions the former ends above the latter, at every N
             (arXiv:2509.25123, where level 2 gave 27 % on level 3 and level 1 next to nothing).
 Design      Varied: the level that is trained, 1 or 2, and rollout.n, with N times prompts a step
             the same. Equal: the start of each seed, a policy that was shown worked answers of
-            level 1 alone; the training functions; held-out problems of levels 1 to 6, as many of
-            each; generated samples, mini-batches, rate, loss. Answers of held-out problems may be
-            66 tokens long. After each run, and for its start, the same levels are asked of
-            functions that no training saw.
+            levels 1 and 2 (shown level 1 alone, it was right on level 2 in none of 16 tries, so
+            that reward had nothing to begin with: it writes no steps in between); the training
+            functions; held-out problems of levels 1 to 6, as many of each; generated samples,
+            mini-batches, rate, loss. Answers of held-out problems may be 66 tokens long. After each
+            run, and for its start, the same levels are asked of functions that no training saw.
 Decided by  Holds where at every N the interval of (trained on level 2 minus trained on level 1) in
             pass@1 on level 3 at equal generated samples lies above 0. Refuted where it lies below 0
             at one N. Else not decided. Other levels, pass@16 and unseen functions are told beside
@@ -41,8 +42,8 @@ from brorl.studies.runner.results import Results
 from brorl.train.recipe import load_settings
 
 DECIDES = 3  # nested functions
-START = {"steps": 0, "max_samples": 1, "task.levels": [1]}
-"""Nothing but the warm start: the policy that knows functions one at a time."""
+START = {"steps": 0, "max_samples": 1, "task.levels": [1, 2]}
+"""Nothing but the warm start."""
 
 
 class CompositionKnobs(Knobs):
@@ -202,7 +203,7 @@ STUDY = Study(
         "task.train_size": 512,
         "task.eval_size": 258,
         "warmstart.steps": 2000,
-        "warmstart.until": 0.8,
+        "warmstart.until": 0.4,
         "rollout.max_new_tokens": 32,
         "eval.max_new_tokens": 66,
         "dynamic_sampling.max_empty_steps": 1_000_000,

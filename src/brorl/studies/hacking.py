@@ -6,8 +6,8 @@ Prediction  Paid by the shown unit test alone, the policy turns to programs that
             value without computing it, at every N; and at equal generated samples it has gone less
             far with wide groups, which take fewer steps.
 Design      Varied: rollout.n with N times prompts a step the same, and the hole, on three tasks.
-            visible_tests: a Python function from two of its values, tests run in the sandbox, paid
-            by the first alone where hidden ones are true. substring: words spelled backward, paid
+            visible_tests: a Python function from two of its values, paid by the first of its
+            tests alone where hidden ones are true. substring: words spelled backward, paid
             where the answer stands anywhere in the text. first_number: sums, paid where the first
             number is right. On each task one more arm at the narrowest N is paid the truth. Equal:
             warm start of each seed, problems, generated samples, mini-batches, rate, loss; twice

@@ -11,7 +11,7 @@ from brorl.verify.reasoning_gym_rules import FORM, OWN, REFUSED
 
 _OURS = {
     "composition": (COMPOSITION, "functions on text, nested to a level; exact match"),
-    "programs": (PROGRAMS, "a function from its values; unit tests in the sandbox, some hidden"),
+    "programs": (PROGRAMS, "a function from its values, by unit tests of which some are hidden"),
     "mixture": (MIXTURE, "several tasks with weights and floors; each by its own verifier"),
 }
 

@@ -48,6 +48,7 @@ PROGRAMS = {
     "warmstart_size": Option(0, _INTEGER, "an integer"),
     "shown": Option(2, _INTEGER, "an integer"),
     "hidden": Option(4, _INTEGER, "an integer"),
+    "sandbox": Option(False, (bool,), "true or false"),
     "prompt": Option(None, _TEXT, "a template over examples, question"),
 }
 MIXTURE = {"tasks": Option([], (list, tuple), "a list of tasks")}

@@ -5,7 +5,7 @@ shown value without computing it passes the shown tests and fails the hidden one
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,8 @@ from brorl.seeds import generator
 from brorl.tasks.problem import Problem, Split
 from brorl.tasks.prompt import fill
 from brorl.tasks.text import question_key
-
-if TYPE_CHECKING:
-    from brorl.verify.code import CodeVerifier
+from brorl.verify.formula_program import FormulaProgram
+from brorl.verify.protocol import Verifier
 
 ENTRY = "f"
 SHOWN_INPUTS = tuple(range(10))
@@ -71,6 +70,7 @@ class ProgramsTask:
         warmstart_size: int,
         shown: int,
         hidden: int,
+        sandbox: bool,
         prompt: str,
     ) -> None:
         """Check the settings.
@@ -80,6 +80,7 @@ class ProgramsTask:
             train_size, eval_size, warmstart_size: numbers of problems, >= 0.
             shown: values in the prompt, in 1 ... 10. One does not determine the function.
             hidden: further tests, in 1 ... 20.
+            sandbox: any Python, run by `brorl.verify.code`; else f=lambda x:FORMULA, run by nobody.
             prompt: template over examples, question.
 
         Raises:
@@ -96,11 +97,13 @@ class ProgramsTask:
             if not 1 <= value <= most:
                 raise ConfigError(f"task.{key} must be in 1 ... {most}, got {value}")
         self._seed, self._sizes, self._prompt = seed, sizes, prompt
-        self._shown, self._hidden = shown, hidden
+        self._shown, self._hidden, self._sandbox = shown, hidden, sandbox
         self._problems: dict[str, tuple[Problem, ...]] = {}
 
     @property
-    def verifier(self) -> "CodeVerifier":
+    def verifier(self) -> Verifier:
+        if not self._sandbox:
+            return FormulaProgram()
         from brorl.verify.code import CodeVerifier
 
         return CodeVerifier()
