@@ -1,10 +1,17 @@
 """The form of a study's docstring (policy), and what is refused."""
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 
 from brorl.errors import ConfigError
+from brorl.studies.runner.results import gather
 from brorl.studies.runner.spec import load_study
 from brorl.studies.runner.text import PARTS, docstring, parse, read_text, study_names
+
+from .toys import toy_run
 
 GOOD = """Title?
 
@@ -71,3 +78,21 @@ def test_an_unknown_study_is_named_with_the_nearest():
         docstring("widht")
     with pytest.raises(ConfigError, match="unknown study"):
         docstring("runner")  # machinery, no study
+
+
+def test_the_example_of_the_page_is_a_study():
+    """docs/studies.md: its text has the form, its judge judges, its arms are two."""
+    page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
+    code = re.search(r"```python\n(.*?)```", page, re.S)[1]
+    parts = parse("example", ast.get_docstring(ast.parse(code)))
+    made: dict = {}
+    exec(compile(code, "docs/studies.md", "exec"), made)
+    study = made["STUDY"]
+    assert f"{study.minutes:g} minutes on two cores" in parts.cost
+    knobs = study.knobs()
+    runs = [
+        toy_run(arm, s, [0.2, end]) for s in (0, 1) for arm, end in (("n16", 0.4), ("n64", 0.6))
+    ]
+    found = study.judge(gather(knobs, study.arms(knobs), {(r.arm, r.seed): r for r in runs}))
+    assert found.holds is True
+    assert found.because.startswith("64 minus 16: 0.2")
