@@ -38,7 +38,7 @@ test: setup
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
-# verl wants an older transformers: an environment of its own. About 10 minutes on 2 idle cores.
+# verl wants an older transformers: an environment of its own. Four runs of a local Ray are in it.
 VERL := .venv-verl
 VERL_STAMP := $(VERL)/.installed-$(shell cat pyproject.toml constraints-verl.txt | cksum | cut -d' ' -f1)
 
