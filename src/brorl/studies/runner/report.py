@@ -85,7 +85,7 @@ def facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     spec, where = result["spec"], result["environment"]
     rows = [
         ("runs", f"{len(result['runs'])}: {len(result['arms'])} arms, {spec['seeds']} seeds"),
-        ("samples a run", f"{spec['knobs']['samples']:,} generated"),
+        ("knobs", ", ".join(f"{k}={v}" for k, v in spec["knobs"].items())),
         ("held-out problems", ", ".join(f"{n:,}" for n in result["problems"].values())),
         ("time", f"{clock(where['seconds'])} on {where['cores']} cores"),
         ("budget", f"{spec['budget_minutes']:g} minutes" if spec["budget_minutes"] else "none set"),
