@@ -265,7 +265,8 @@ def test_top_k_and_top_p_leave_out_what_they_should(sampler):
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.6])
 def test_logprobs_are_the_trainers_at_the_sampling_temperature(owner, temperature):
-    """Oracle: Policy.score of the same tokens at the same temperature, 1e-5 nats in float32."""
+    """Oracle: Policy.score of the same tokens at the same temperature, to float32 error: 3e-5 of
+    up to 12 nats, from other kernels."""
     groups = owner.engine.sample(requests_of(), Sampling(temperature, 1.0, 0, 8))
     compare(owner.policy, groups, temperature)
 
@@ -278,7 +279,7 @@ def compare(policy, groups, temperature=1.0):
             PROMPTS, torch.tensor([g for g, _ in rows]), tokens, lengths, temperature=temperature
         )
     engine_logp = np.concatenate([c.logprobs for _, c in rows])
-    np.testing.assert_allclose(scored.logp_M.numpy(), engine_logp, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(scored.logp_M.numpy(), engine_logp, rtol=0, atol=3e-5)
 
 
 def test_greedy_logprobs_are_at_temperature_1(owner):
@@ -286,7 +287,7 @@ def test_greedy_logprobs_are_at_temperature_1(owner):
     (group,) = owner.engine.sample([request], Sampling(0.0, 1.0, 0, 8))
     with torch.no_grad():
         want = plain(owner.policy, request.prompt, group[0].tokens.tolist())[0]
-    np.testing.assert_allclose(group[0].logprobs, want, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(group[0].logprobs, want, rtol=0, atol=3e-5)
 
 
 def test_what_follows_an_update_is_of_the_new_weights_and_says_so(owner):
