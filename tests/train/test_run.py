@@ -211,8 +211,10 @@ def test_a_loss_that_is_not_finite_saves_its_rows_and_keeps_the_checkpoint(tmp_p
     assert open_checkpoint(newest(tmp_path / "run")).step == 1
 
 
-def test_weights_that_explode_stop_the_run_in_one_line(tmp_path, no_report):
-    made = recipe(tmp_path, lr=1e30)
+def test_weights_that_explode_stop_the_run_in_one_line(tmp_path, monkeypatch, no_report):
+    """A rate beyond what settings allow, as a schedule gone wrong would give."""
+    monkeypatch.setattr("brorl.train.setup.Workbench.lr", lambda self, updates: 1e30)
+    made = recipe(tmp_path)
     with pytest.raises((RunError, EngineError), match=r"finite|is nan|is inf"):
         api.train(str(made), {"run_dir": tmp_path / "run"})
     assert open_checkpoint(newest(tmp_path / "run")).step in (0, 1)

@@ -58,7 +58,10 @@ def file_sha256(path: Path) -> str:
 def _read(gguf: Path) -> tuple[Any, Any]:
     """The model, plain and float32, and its tokenizer."""
     try:
-        where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
+        where: dict[str, Any] = {
+            "pretrained_model_name_or_path": gguf.parent,
+            "gguf_file": gguf.name,
+        }
         tokenizer = AutoTokenizer.from_pretrained(**where)
         read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     except ImportError as error:
