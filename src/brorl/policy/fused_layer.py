@@ -12,8 +12,8 @@ numbers per token (H hidden, K·D of keys, F feed-forward) where the stock layer
 gradients everything happens in place.
 
 Anything that is not exactly such a layer (an adapter in place of a projection, a hook on a module
-inside it, gradient checkpointing, another activation) takes the stock forward, decided anew at
-every call; so does every call without a `reader`.
+inside it, gradient checkpointing, another activation) takes the stock forward, decided anew for
+every reader; so does every call without one.
 
 Axes:  M tokens · H hidden · J width of all heads · F feed-forward · D width of a head
 """
@@ -46,12 +46,12 @@ def _forward(self: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Ten
     reader, rotation = kwargs.get("reader"), kwargs.get("position_embeddings")
     asked = {k for k, v in kwargs.items() if v is not None and v is not False}
     extra = asked - {"reader", "position_embeddings", "position_ids"}
-    if args or reader is None or rotation is None or extra or not _is_plain(self):
+    if args or reader is None or rotation is None or extra or not _is_known(self, reader):
         stock: Tensor = type(self).forward(self, hidden_states, *args, **kwargs)
         return stock
     shape = hidden_states.shape
     x_MH = hidden_states.reshape(-1, shape[-1])
-    cos, sin = _tables(rotation, shape)
+    cos, sin = _tables(reader, rotation, shape)
     attention, norm = self.self_attn, self.input_layernorm
     project: Callable[..., Any] = _Project.apply if torch.is_grad_enabled() else _project
     finish: Callable[..., Tensor] = _Finish.apply if torch.is_grad_enabled() else _finish
@@ -75,6 +75,15 @@ def _forward(self: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Ten
         *(t for p in (mlp.gate_proj, mlp.up_proj, mlp.down_proj) for t in _linear(p)),
     )
     return out.view(shape)
+
+
+def _is_known(layer: Any, reader: Any) -> bool:
+    """`_is_plain`, asked once a layer and reader: a reader lives for one wave or one scoring."""
+    plain: dict[int, bool] = reader.__dict__.setdefault("plain", {})
+    number = layer.self_attn.layer_idx
+    if number not in plain:
+        plain[number] = _is_plain(layer)
+    return plain[number]
 
 
 def _is_plain(layer: Any) -> bool:
@@ -101,11 +110,20 @@ def _linear(p: nn.Linear) -> tuple[Tensor, Tensor | None]:
     return p.weight, p.bias
 
 
-def _tables(rotation: tuple[Tensor, Tensor], shape: torch.Size) -> tuple[Tensor, Tensor]:
-    """cos and sin [M, 1, D] as `_rotate` takes them, from a model's [1 or B, T, D]."""
-    cos, sin = (t.expand(*shape[:-1], -1).reshape(-1, 1, t.shape[-1]) for t in rotation)
-    half = sin.shape[-1] // 2
-    return cos, torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
+def _tables(
+    reader: Any, rotation: tuple[Tensor, Tensor], shape: torch.Size
+) -> tuple[Tensor, Tensor]:
+    """cos and sin [M, 1, D] as `_rotate` takes them, from a model's [1 or B, T, D].
+
+    All layers of a forward get the same tables; the reader keeps them from the first.
+    """
+    held = getattr(reader, "rotation", None)
+    if held is None or held[0] is not rotation[0]:
+        cos, sin = (t.expand(*shape[:-1], -1).reshape(-1, 1, t.shape[-1]) for t in rotation)
+        half = sin.shape[-1] // 2
+        signed = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
+        held = reader.rotation = (rotation[0], cos, signed)
+    return held[1], held[2]
 
 
 def _rotate(x_MJ: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

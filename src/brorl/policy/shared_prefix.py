@@ -27,7 +27,7 @@ from transformers import AttentionInterface
 
 from brorl.errors import PolicyError
 from brorl.policy.blocks import Blocks
-from brorl.policy.joint_attention import Part, Rows, join, joint_attention, softmax
+from brorl.policy.joint_attention import LOG2_E, Part, Rows, join, joint_attention, softmax
 
 NAME = "brorl_shared_prefix"
 _SILENT = {"position_ids", "use_cache", "cache", "past_key_values", "sliding_window", "is_causal"}
@@ -133,7 +133,7 @@ class NextReader:
             raise PolicyError(f"rows are sampled one token at a time, got {tokens}")
         blocks = self._blocks
         k, v = self._own.append(layer, k, v)
-        q_RKSD = q.reshape(rows, k.shape[1], heads // k.shape[1], width) * scale
+        q_RKSD = q.reshape(rows, k.shape[1], heads // k.shape[1], width) * (scale * LOG2_E)
         prompt_k, prompt_v = self._prompt(layer)
         scores_BKSC = blocks.into(q_RKSD) @ prompt_k.transpose(-1, -2)
         if blocks.padding_B11C is not None:
