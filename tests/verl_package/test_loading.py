@@ -127,3 +127,14 @@ def test_verl_s_own_advantage_step_calls_ours():
     wanted, _ = estimator(name)(token_level_rewards=scores, response_mask=mask, index=uids)
     assert torch.equal(done.batch["advantages"], wanted)
     assert wanted.abs().sum() > 0
+
+
+def test_paths_that_a_node_does_not_see_are_named(tmp_path, monkeypatch):
+    """On a real local Ray: a task on each node looks."""
+    from brorl.verl.start import unseen_by
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    missing = tmp_path / "model"
+    found = unseen_by("local", [str(tmp_path), str(missing)])
+    assert len(found) == 1
+    assert found[0].endswith(f"does not see {missing}")
