@@ -26,7 +26,7 @@ PROMPTS = [tuple(range(5, 9)), tuple(range(10, 50))]
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """(policy, folder, address) while `vllm serve` has it."""
+    """(policy, folder, address) while vLLM's server has it."""
     folder = tmp_path_factory.mktemp("served") / "tiny"
     shape = TinyShape("llama", 2, 64, 2, 1, 128, 128, True)
     policy = tiny_policy(shape, seed=1, device="cpu", trained_length=8)
@@ -37,7 +37,8 @@ def served(tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder)]
+    # `vllm serve` looks for a distribution called vllm, which the CPU build is not.
+    words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     words += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
     words += ["--dtype", "float32", "--enforce-eager", "--max-model-len", str(LONGEST)]
     words += ["--kv-cache-memory-bytes", str(1 << 24), "--block-size", "32"]
