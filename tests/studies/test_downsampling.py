@@ -46,6 +46,18 @@ def test_seconds_of_updating_decide_by_hand():
     assert "at 250 seconds of updating" in found.because
 
 
+def test_curves_end_where_the_run_ended_to_the_bit():
+    """Regression: 0.8358 * 20 / 20 is more than 0.8358 in floats, and no run has spent that."""
+    runs = [
+        toy_run(arm.name, seed, [0.2, 0.6], spent={"update_seconds": 0.8358})
+        for seed in (0, 1)
+        for arm in downsampling.arms(downsampling.DownsamplingKnobs())
+    ]
+    for line in downsampling.judge(toy_results("downsampling", runs)).charts[0].lines:
+        assert line.x[-1] == runs[0].totals["update_seconds"]
+        assert line.y[-1] == pytest.approx(0.6)
+
+
 def test_what_each_arm_sets():
     plans = plan_runs(make_spec("downsampling", seeds=2))
     made = {p.arm: settings_of(p) for p in plans if p.seed == 0}

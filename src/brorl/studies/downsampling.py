@@ -25,6 +25,7 @@ Cost        18 minutes on two cores: 8 arms, 3 seeds, 80,000 generated samples a
 
 from typing import Annotated, Any, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from brorl.studies.runner.analysis import (
@@ -171,7 +172,7 @@ def _chart(results: Results[DownsamplingKnobs]) -> Chart:
     lines = []
     for arm in results.arms:
         end = results.common("update_seconds", [arm])
-        x = [end * i / points for i in range(points + 1)]
+        x = np.linspace(0.0, end, points + 1).tolist()  # ends at `end` to the bit
         y = [results.scores_SK(arm, budget="update_seconds", amount=a).mean() for a in x]
         lines.append(Line(arm, x, [float(v) for v in y]))
     return Chart(
