@@ -121,6 +121,11 @@ def test_without_verl_or_with_another_one(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.8.0")
     with pytest.raises(ConfigError, match=r"need verl 0\.9\.1, got 0\.8\.0"):
         start.check_versions()
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.1")
+    start.check_versions()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name != "vllm" else None)
+    with pytest.raises(ConfigError, match="vLLM, which is not installed"):
+        start.check_versions()
 
 
 def compiled(tmp_path, *overrides):

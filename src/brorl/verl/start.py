@@ -23,7 +23,7 @@ _ERROR = re.compile(r"(?:[\w.]+\.)?(\w*(?:Error|Exception|Exit)): (.+)")
 
 
 def check_versions() -> None:
-    """Refuse to start without verl, without Ray, or with another verl than the tests ran on.
+    """Refuse to start without verl, Ray or vLLM, or with another verl than the tests ran on.
 
     Raises:
         ConfigError: with what to type.
@@ -35,6 +35,8 @@ def check_versions() -> None:
     found = importlib.metadata.version("verl")
     if found != names.VERL:
         raise ConfigError(f"need verl {names.VERL}, got {found}: {install}")
+    if importlib.util.find_spec("vllm") is None:
+        raise ConfigError("verl samples with vLLM, which is not installed: see docs/scale-out.md")
 
 
 def check_cluster(compiled: Compiled, cluster: Cluster) -> None:
