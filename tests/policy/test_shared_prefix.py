@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brorl.errors import PolicyError
+from brorl.policy import shared_prefix
 from brorl.policy.blocks import Blocks, block_size
 from brorl.policy.shared_prefix import (
     AnswerReader,
@@ -91,9 +92,11 @@ def test_whole_answers_attend_like_a_loop(layout):
     torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
 
-def test_token_by_token_is_the_whole_answer_and_survives_rows_that_leave():
-    """Identity: one token a time through a cache, rows leaving in between, gives what the whole
+@pytest.mark.parametrize("few", [0, 3, 16])
+def test_token_by_token_is_the_whole_answer_and_survives_rows_that_leave(few, monkeypatch):
+    """Identity, with both forms of the softmax and from one to the other: one token a time through a cache, rows leaving in between, gives what the whole
     answers give at once for the rows that stay."""
+    monkeypatch.setattr(shared_prefix, "FEW_ROWS", few)
     counts, lengths = LAYOUTS["uneven groups and prompts"]
     groups = torch.tensor([g for g, n in enumerate(counts) for _ in range(n)])
     prompts, lengths_G = reader_of(lengths), torch.tensor(lengths)

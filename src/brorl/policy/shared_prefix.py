@@ -30,6 +30,8 @@ from brorl.policy.blocks import Blocks
 from brorl.policy.joint_attention import LOG2_E, Part, Rows, join, joint_attention, softmax
 
 NAME = "brorl_shared_prefix"
+FEW_ROWS = 16
+"""Rows up to which a step of sampling costs its operations, not its numbers."""
 _SILENT = {"position_ids", "use_cache", "cache", "past_key_values", "sliding_window", "is_causal"}
 
 
@@ -117,6 +119,7 @@ class NextReader:
         self._prompts = prompts
         self._own = own
         self._blocks = Blocks(lengths_G, group_R)
+        self._few = len(group_R) <= FEW_ROWS
         self._of_blocks: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
@@ -131,17 +134,35 @@ class NextReader:
         rows, heads, tokens, width = q.shape
         if tokens != 1:
             raise PolicyError(f"rows are sampled one token at a time, got {tokens}")
-        blocks = self._blocks
         k, v = self._own.append(layer, k, v)
-        q_RKSD = q.reshape(rows, k.shape[1], heads // k.shape[1], width) * (scale * LOG2_E)
+        q_RKSD = q.reshape(rows, k.shape[1], heads // k.shape[1], width)
+        out_RKSD = (self._in_one if self._few else self._in_two)(layer, q_RKSD, k, v, scale)
+        return out_RKSD.reshape(rows, heads, 1, v.shape[-1])
+
+    def _in_two(self, layer: int, q_RKSD: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """Prompt and own tokens apart, joined by their log-sums: nothing wide is copied."""
+        q_RKSD = q_RKSD * (scale * LOG2_E)
         prompt_k, prompt_v = self._prompt(layer)
-        scores_BKSC = blocks.into(q_RKSD) @ prompt_k.transpose(-1, -2)
-        if blocks.padding_B11C is not None:
-            scores_BKSC.masked_fill_(blocks.padding_B11C, float("-inf"))
-        prompt = softmax(scores_BKSC, prompt_v)
+        prompt = softmax(self._to_prompt(q_RKSD, prompt_k), prompt_v)
         own = softmax(q_RKSD @ k.transpose(-1, -2), v)
-        out = join(Part(*(blocks.out_of(x) for x in prompt)), own).out
-        return out.reshape(rows, heads, 1, v.shape[-1])
+        return join(Part(*(self._blocks.out_of(x) for x in prompt)), own).out
+
+    def _in_one(self, layer: int, q_RKSD: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """One softmax over both: half the operations, which is what a few rows cost."""
+        blocks, q_RKSD = self._blocks, q_RKSD * scale
+        prompt_k, prompt_v = self._prompt(layer)
+        to_prompt = blocks.out_of(self._to_prompt(q_RKSD, prompt_k))
+        weights = torch.cat([to_prompt, q_RKSD @ k.transpose(-1, -2)], dim=-1).softmax(dim=-1)
+        on_prompt, on_own = weights.split([prompt_k.shape[2], k.shape[2]], dim=-1)
+        out: Tensor = blocks.out_of(blocks.into(on_prompt) @ prompt_v) + on_own @ v
+        return out
+
+    def _to_prompt(self, q_RKSD: Tensor, prompt_k: Tensor) -> Tensor:
+        """Scores [B, K, size * S, C] of each row's prompt."""
+        scores_BKSC = self._blocks.into(q_RKSD) @ prompt_k.transpose(-1, -2)
+        if self._blocks.padding_B11C is not None:
+            scores_BKSC.masked_fill_(self._blocks.padding_B11C, float("-inf"))
+        return scores_BKSC
 
     def _prompt(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values [B, K, C, D] of each block's prompt."""
