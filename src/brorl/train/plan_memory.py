@@ -99,13 +99,15 @@ def _activations(s: TrainSettings, shape: ShapeSettings, prompt_tokens: int) -> 
     """What one micro-batch holds at the start of its backward pass, bytes.
 
     Per token and layer 4 H + 2 K·D + 2 F numbers where we know the layer, about 14 H + 4 F where
-    we do not, H where layers are run again; and per token once what a layer's own backward makes
-    (4 H + 4 F, and a whole layer that is run again) and 3 H around the head.
+    we do not (7 F under GPT-2's GELU, made of single operations), H where layers are run again;
+    and per token once what a layer's own backward makes (4 H + 4 F, and a whole layer that is run
+    again) and 3 H around the head.
     """
     size, h, f = BYTES[s.model.dtype], shape.hidden, shape.mlp
     keys = 2 * shape.kv_heads * (h // shape.heads)
     fused = shape.architecture in FUSED and s.lora is None
-    layer = 4 * h + keys + 2 * f if fused else 14 * h + 4 * f
+    stock = 14 * h + (7 if shape.architecture == "gpt2" else 4) * f
+    layer = 4 * h + keys + 2 * f if fused else stock
     once = 4 * h + 4 * f + 3 * h
     if s.model.gradient_checkpointing:
         once, layer = once + layer, h
