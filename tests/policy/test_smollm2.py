@@ -105,17 +105,23 @@ def test_it_trains_on_reasoning_gym_and_reloads_in_plain_transformers(
 @pytest.mark.timeout(1800)
 def test_a_file_of_own_word_problems_trains_the_same_way(smollm2, tmp_path):
     """As in GSM8K: a text with numbers, and the last number of the answer is what counts."""
+    judge = tmp_path / "judge.py"
+    judge.write_text(
+        "import re\n\n"
+        "def grade(*, gold, answer, row):\n"
+        "    return (re.findall(r'[0-9]+', answer) or [''])[-1] == gold\n"
+    )
     rows = [
-        {"prompt": f"Tom has {a} apples and buys {b} more. How many apples has he now?",
-         "answer": str(a + b)}
-        for a in range(2, 8) for b in (1, 2)
+        {"prompt": f"Tom has {a} apples and Ann has {b} pears. How many apples has Tom?",
+         "answer": str(a)}
+        for a in range(2, 8) for b in (12, 15)
     ]  # fmt: skip
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     metrics = train(
         tmp_path, smollm2, "smollm2", task=None, prompts_per_step=2,
-        **{"data.train": str(data), "data.verifier": "math", "rollout.n": 16, "steps": 1,
-           "save_every": 1, "rollout.max_new_tokens": 24},
+        **{"data.train": str(data), "data.verifier": f"{judge}:grade", "rollout.n": 16, "steps": 1,
+           "save_every": 1, "grading.workers": 0},
     )  # fmt: skip
     assert_sane(metrics, 16)
     assert metrics[0]["reward/mean"] > 0

@@ -65,11 +65,14 @@ def memory_parts(
         * (12 * shape.heads * (prompt_tokens + s.rollout.max_new_tokens) + 32 * shape.vocabulary),
         "activations": _activations(s, shape, prompt_tokens),
         "logprob_chunks": 4 * 4 * _chunk(s, shape, prompt_tokens),
+        # the embedding's gradient, dense, before it is added to the head's or to an older one
+        "embedding_gradient": 0 if s.lora is not None else shape.vocabulary * shape.hidden * size,
         "rollouts": s.samples_per_step * (400 + 9 * s.rollout.max_new_tokens),
         "process": PROCESS,
     }
     sampling = parts["kv_cache"] + parts["sampling"]
-    updating = parts["activations"] + parts["logprob_chunks"] + parts["gradients"]
+    backward = ("activations", "logprob_chunks", "gradients", "embedding_gradient")
+    updating = sum(parts[p] for p in backward)
     fixed = sum(parts[p] for p in ("weights", "optimizer", "reference", "rollouts", "process"))
     return parts | {"total": fixed + max(sampling, updating)}, rows
 
