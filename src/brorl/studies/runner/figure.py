@@ -33,7 +33,10 @@ def draw_all(result: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
     for block in result["matched"]:
         one = len(result["matched"]) == 1
         name = "curves.png" if one else f"curves-{block}.png"
-        _save(_curves(result, [a for a in result["arms"] if a["block"] == block]), folder / name)
+        arms = [a for a in result["arms"] if a["block"] == block]
+        if not _trained(result, arms):
+            continue  # only measured: an evaluation each, and no curve
+        _save(_curves(result, arms), folder / name)
         of_block = "" if one else f"{block}: "
         found.append((name, f"{of_block}Held-out pass@1 against every budget; thick: the mean."))
     for number, chart in enumerate(result["charts"], start=1):
@@ -47,6 +50,13 @@ def style(number: int) -> dict[str, Any]:
     """Colour and dashes of line `number`."""
     dashes = ("-", "--", ":", "-.")[number // len(COLORS) % 4]
     return {"color": COLORS[number % len(COLORS)], "linestyle": dashes}
+
+
+def _trained(result: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a run of these arms was evaluated more than once."""
+    names = {a["name"] for a in arms}
+    curves = [r["curve"]["scores"]["pass@1"] for r in result["runs"] if r["arm"] in names]
+    return any(len(scores) > 1 for scores in curves)
 
 
 def _curves(result: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Figure:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from brorl.errors import ConfigError
+from brorl.errors import ConfigError, DataError
 from brorl.record.files import write_atomic
 from brorl.stats.intervals import Interval
 from brorl.studies.runner.analysis import at_amount, shown
@@ -25,7 +25,7 @@ def write_study_report(folder: Path) -> Path:
     """Write the report beside result.json; replaces an older one.
 
     Raises:
-        DataError: no result in the folder, or one that cannot be read.
+        DataError: no result in the folder, or one that is not a study's.
         ConfigError: the folder cannot be written.
     """
     result = read_outcome(folder)
@@ -39,6 +39,10 @@ def write_study_report(folder: Path) -> Path:
         write_atomic(folder / REPORT, _html(result, pictures))
     except OSError as error:
         raise ConfigError(f"{folder}: the report cannot be written: {error.strerror}") from error
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{folder}: its result is not what a study writes: {error!r:.200}"
+        ) from error
     return folder / REPORT
 
 
