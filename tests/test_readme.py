@@ -19,7 +19,15 @@ ROOT = Path(__file__).parent.parent
 SMALL = {
     "quickstart": ["steps=2", "eval.samples=2", "eval.problems=16"],
     "grpo": ["steps=1", "eval.samples=2", "rollout.n=4", "prompts_per_step=4"],
+    "prorl": ["steps=1", "eval.samples=2", "rollout.n=4", "prompts_per_step=2"],
     "brorl": ["steps=1", "eval.samples=2", "rollout.n=8", "prompts_per_step=2"],
+    "adaptive": [
+        "steps=1",
+        "eval.samples=2",
+        "rollout.waves=[4,8]",
+        "rollout.keep_per_group=4",
+        "prompts_per_step=2",
+    ],
 }
 FITS_TINY = ["rollout.max_new_tokens=12", "eval.max_new_tokens=12", "model.dtype=float32"]
 
@@ -54,7 +62,7 @@ def test_readme_commands(tmp_path):
 
     folder = run([brorl, "warmstart", "quickstart"], tmp_path, env).strip().splitlines()[-1]
     shutil.copytree(folder, tmp_path / "my-model")
-    shutil.copytree(tmp_path / "runs/quickstart", tmp_path / "runs/prorl")
+    shutil.copytree(tmp_path / "runs/quickstart", tmp_path / "runs/old")
     words = [
         "stone",
         "river",

@@ -39,7 +39,7 @@ def write_study_report(folder: Path) -> Path:
         write_atomic(folder / REPORT, _html(result, pictures))
     except OSError as error:
         raise ConfigError(f"{folder}: the report cannot be written: {error.strerror}") from error
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, TemplateError) as error:
         raise DataError(
             f"{folder}: its result is not what a study writes: {error!r:.200}"
         ) from error
