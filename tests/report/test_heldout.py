@@ -7,6 +7,8 @@ from brorl.record.evals import eval_path
 from brorl.report.facts import Cost, differing, facts, sentences
 from brorl.report.heldout import before_after, pass_curves
 from brorl.report.load import read_run
+from brorl.stats.intervals import mean_interval
+from brorl.stats.pass_at_k import pass_at_k
 
 from .recorded import evaluate, finished_run, metrics, new_run
 
@@ -71,6 +73,17 @@ def test_pass_curve_by_hand(tmp_path):
     assert all(
         low < v < high for low, v, high in zip(curve.low, curve.value, curve.high, strict=True)
     )
+
+
+def test_the_band_of_all_k_is_never_inside_the_interval_of_one(tmp_path):
+    """Few problems, most of them alike: resampled they vary too little."""
+    run = new_run(tmp_path / "run")
+    (curve,) = pass_curves(run, recorded(run, (0, [4, 4, 4, 4, 4, 4, 0])))
+    right, total = [4] * 6 + [0], [4] * 7
+    for j, k in enumerate(curve.ks):
+        alone = mean_interval(pass_at_k(right, total, k), level=0.95)
+        assert curve.low[j] <= alone.low + 1e-6
+        assert curve.high[j] >= alone.high - 1e-6
 
 
 def test_names_an_evaluation_file_that_is_none(tmp_path):

@@ -362,3 +362,25 @@ def test_made_up_values_are_settings_or_one_line(values):
 def test_made_up_text_is_a_value_or_one_line(text):
     found = outcome(lambda: parse(text, "t: refused"))
     assert not (isinstance(found, str) and found.startswith("t: refused") and "\n" in found)
+
+
+# A mapping is merged, as a YAML file on its base is
+
+
+def test_a_section_as_an_override_keeps_the_rest_of_it():
+    """tis.cap alone must not switch the correction off, nor rollout.n reset the answer's length."""
+    found = load_recipe("prorl", {"tis": {"cap": 3.0}, "data": {"train": "own.jsonl"}})
+    assert (found.tis.type, found.tis.min, found.tis.cap) == ("icepop", 0.5, 3.0)
+    assert (found.data.train, found.data.verifier) == ("own.jsonl", "math")
+    found = load_recipe("quickstart", ["rollout={n: 8}"])
+    assert (found.rollout.n, found.rollout.max_new_tokens) == (8, 12)
+    found = load_recipe("quickstart", {"rollout": {"waves": [4, 8]}})
+    assert (found.rollout.n, found.rollout.waves) == (None, (4, 8))
+
+
+def test_another_model_has_no_revision_of_the_first():
+    assert load_recipe("prorl").model.revision == "v2"
+    assert load_recipe("prorl", {"model.path": "own/model"}).model.revision is None
+    both = {"model.path": "own/model", "model.revision": "main"}
+    assert load_recipe("brorl", both).model.revision == "main"
+    assert load_recipe("prorl", {"model": {"path": "own/model"}}).model.revision is None

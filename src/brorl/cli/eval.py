@@ -122,7 +122,7 @@ def evaluate(
         engine=name,
         seed=seed,
     )
-    folder = out or Path("evals") / Path(model).name
+    folder = out or Path("evals") / _own_name(Path(model))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -157,6 +157,13 @@ def evaluate(
             ) from error
     write_evaluation(found, folder / "evaluation.json")
     _report(found, folder, level, as_json)
+
+
+def _own_name(model: Path) -> str:
+    """MODEL, or RUN-step-N for a checkpoint of a run: two runs have checkpoints of one name."""
+    if model.parent.name == "checkpoints" and model.parent.parent.name:
+        return f"{model.parent.parent.name}-{model.name}"
+    return model.name
 
 
 def _check(

@@ -24,6 +24,9 @@ def train(
     Example: brorl train quickstart rollout.n=128 seed=1
     """
     from brorl.cli.console import Console
+    from brorl.train.recipe import load_recipe
+
+    load_recipe(recipe, overrides or [])  # a mistake is told before torch is imported
     from brorl.train.api import train as run_train
 
     with Console() as console:

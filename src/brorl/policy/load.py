@@ -152,6 +152,12 @@ def _place(path: str) -> str:
     folder = Path(path).expanduser()
     if not folder.exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
         raise PolicyError(f"model.path: no folder {path!r}, and it is not a hub name (owner/name)")
+    checkpoints = sorted((folder / "checkpoints").glob("step-*"))
+    if checkpoints and not (folder / "config.json").exists():
+        raise PolicyError(
+            f"model.path: {path} is a run; give one of its checkpoints, e.g. {checkpoints[-1]}, or "
+            f"go on from it with init.from={path}"
+        )
     return str(folder) if folder.exists() else path
 
 

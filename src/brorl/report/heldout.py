@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from brorl.report.load import Counts, read_counts
-from brorl.stats.intervals import Interval, bootstrap_band
+from brorl.stats.intervals import Interval, bootstrap_band, mean_interval
 from brorl.stats.paired import differences, paired_t
 from brorl.stats.pass_at_k import doubling_ks, pass_at_k, pass_at_k_table
 
@@ -110,6 +110,10 @@ def _curve(step: int, counts: list[Counts]) -> PassCurve:
     ks = doubling_ks(min(total))
     table_KJ = pass_at_k_table(right, total, ks)
     low_J, high_J = bootstrap_band(table_KJ, level=LEVEL, resamples=_RESAMPLES, seed=0)
+    # Few problems resampled vary too little: a band for all k is never inside that of one.
+    alone = [mean_interval(column_K, level=LEVEL) for column_K in table_KJ.T]
+    low_J = np.minimum(low_J, [x.low for x in alone])
+    high_J = np.maximum(high_J, [x.high for x in alone])
     return PassCurve(
         step,
         list(ks),

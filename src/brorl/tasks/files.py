@@ -185,7 +185,10 @@ def plain(value: Any) -> Any:
 
 def _field(row: TableRow, name: str) -> Any:
     if name not in row.values:
-        raise DataError(f"{row.where}: no field {name!r}; it has {', '.join(sorted(row.values))}")
+        raise DataError(
+            f"{row.where}: no field {name!r}; it has {', '.join(sorted(row.values))}; say which is "
+            "the prompt and which the answer with data.prompt and data.answer"
+        )
     return row.values[name]
 
 

@@ -156,10 +156,16 @@ def _warnings(s: TrainSettings, memory: dict[str, int]) -> list[str]:
             f"the largest part is {largest}: lower "
             f"{_LOWER.get(largest, 'rollout.max_new_tokens or the model')}"
         )
-    if s.lr_scaling == "sqrt" and s.prompts_per_step < FEW_PROMPTS:
+    if s.lr_scaling == "sqrt" and s.lr_scale > 1 and s.prompts_per_step < FEW_PROMPTS:
         found.append(
             f"prompts_per_step={s.prompts_per_step} with lr_scaling=sqrt: below {FEW_PROMPTS} "
             "prompts the raised rate hurt in this project's trials; lr_scaling=none holds it"
+        )
+    if s.lr_scale < 1:
+        found.append(
+            f"lr_scaling={s.lr_scaling} lowers the rate {1 / s.lr_scale:.3g} times, since "
+            f"{s.samples_per_step:,} samples a step are fewer than "
+            f"lr_base_samples={s.lr_base_samples:,}: set that to what lr was chosen for"
         )
     if s.rollout.waves is not None and s.rollout.keep_per_group is None:
         found.append(

@@ -185,6 +185,8 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     for width, other in (("n", "waves"), ("waves", "n")):  # they exclude each other: the new one
         if above.get(width) is not None and other not in above:
             out.pop(other, None)
+    if above.get("path") not in (None, below.get("path")) and "revision" not in above:
+        out.pop("revision", None)  # of another model
     return out
 
 
@@ -196,16 +198,13 @@ def _override(text: str) -> tuple[str, Any]:
 
 
 def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
-    """Put a value at a dotted key. n and waves replace each other: they exclude each other."""
-    *sections, last = dotted.split(".")
-    for section in sections:
-        below = values.get(section)
-        below = dict(below) if isinstance(below, dict) else {}
-        values[section] = below
-        values = below
-    values[last] = value
-    if sections == ["rollout"] and value is not None:
-        values.pop({"n": "waves", "waves": "n"}.get(last, ""), None)
+    """Put a value at a dotted key, in place; a mapping is merged, as a YAML file on its base is."""
+    above = value
+    for section in reversed(dotted.split(".")):
+        above = {section: above}
+    merged = _merged(values, above)
+    values.clear()
+    values.update(merged)
 
 
 def _known(
