@@ -35,6 +35,7 @@ from brorl.studies.runner.contract import (
     Line,
     Study,
     Table,
+    check_divides,
 )
 from brorl.studies.runner.results import Comparison, Results
 
@@ -57,11 +58,7 @@ class AllocationKnobs(Knobs):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        for n in self.widths:
-            if self.batch % n:
-                raise ValueError(
-                    f"batch={self.batch} must be a multiple of every width, not of {n}"
-                )
+        check_divides(self.batch, self.widths)
         if len(set(self.widths)) < len(self.widths):
             raise ValueError(f"widths must differ, got {list(self.widths)}")
         return self

@@ -37,6 +37,7 @@ from brorl.studies.runner.contract import (
     Plain,
     Study,
     Table,
+    check_divides,
 )
 from brorl.studies.runner.results import Results
 from brorl.train.recipe import load_settings
@@ -61,11 +62,7 @@ class CompositionKnobs(Knobs):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        for n in self.widths:
-            if self.batch % n:
-                raise ValueError(
-                    f"batch={self.batch} must be a multiple of every width, not of {n}"
-                )
+        check_divides(self.batch, self.widths)
         return self
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from brorl.stats.paired import paired_t
-from brorl.studies.runner.analysis import above, all_of, interval_json, mean, shown
+from brorl.studies.runner.analysis import above, all_of, in_every_seed, interval_json, mean, shown
 from brorl.studies.runner.contract import (
     Arm,
     Chart,
@@ -39,6 +39,8 @@ from brorl.studies.runner.contract import (
     Line,
     Study,
     Table,
+    check_grows,
+    measured_policies,
 )
 from brorl.studies.runner.results import Results
 
@@ -66,8 +68,7 @@ class CoverageKnobs(Knobs):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if list(self.widths) != sorted(set(self.widths)):
-            raise ValueError(f"widths must grow, got {list(self.widths)}")
+        check_grows("widths", self.widths)
         return self
 
 
@@ -83,11 +84,7 @@ class Tried(NamedTuple):
 
 def arms(knobs: CoverageKnobs) -> list[Arm]:
     """Two policies; their steps are tried on them, not trained."""
-    narrow = {"rollout.n": 16, "prompts_per_step": 32, "max_samples": knobs.samples}
-    return [
-        Arm("warm-start", "the warm start", {"steps": 0}),
-        Arm("trained", "after training with N = 16", {"steps": 0}, start=narrow),
-    ]
+    return measured_policies(knobs.samples)
 
 
 def measure(run: Path, knobs: CoverageKnobs) -> dict[str, Any]:
@@ -189,7 +186,7 @@ def judge(results: Results[CoverageKnobs]) -> Findings:
         gain_S = np.array(high.worst) - np.array(low.worst)
         gain = paired_t(gain_S, level=results.knobs.level).difference
         fits = min(seen.correlation for seen in at.values())
-        answers += [True if all(falls) else None if any(falls) else False, above(gain, 0.0)]
+        answers += [in_every_seed(falls), above(gain, 0.0)]
         answers.append(True if fits >= LEAST_CORRELATION else None)
         told.append(
             f"{arm}: unsampled second moment {mean(low.moment):.3g} at N = {widths[0]} and "

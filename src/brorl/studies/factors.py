@@ -42,6 +42,7 @@ from brorl.studies.runner.contract import (
     Plain,
     Study,
     Table,
+    check_grows,
 )
 from brorl.studies.runner.results import Results, over_seeds
 
@@ -64,9 +65,7 @@ class FactorsKnobs(Knobs):
     @model_validator(mode="after")
     def _low_first(self) -> Self:
         for name in ("widths", "prompts", "minibatches"):
-            low, high = getattr(self, name)
-            if low >= high:
-                raise ValueError(f"{name} must grow, got {[low, high]}")
+            check_grows(name, getattr(self, name))
         return self
 
 

@@ -46,6 +46,8 @@ from brorl.studies.runner.contract import (
     Plain,
     Study,
     Table,
+    check_divides,
+    check_grows,
 )
 from brorl.studies.runner.exploits import COLUMNS, LAST, best_of_n, summary
 from brorl.studies.runner.results import Results
@@ -90,15 +92,10 @@ class HackingKnobs(Knobs):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if list(self.widths) != sorted(set(self.widths)):
-            raise ValueError(f"widths must grow, got {list(self.widths)}")
+        check_grows("widths", self.widths)
         if DECIDES not in self.holes or not set(self.holes) <= set(TASKS):
             raise ValueError(f"holes are some of {list(TASKS)}, {DECIDES} among them")
-        for n in self.widths:
-            if self.batch % n:
-                raise ValueError(
-                    f"batch={self.batch} must be a multiple of every width, not of {n}"
-                )
+        check_divides(self.batch, self.widths)
         return self
 
 

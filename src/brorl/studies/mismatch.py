@@ -26,13 +26,13 @@ Cost        10 minutes on two cores: 2 arms, 3 seeds, 60,000 generated samples a
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from brorl.studies.runner.analysis import mean
+from brorl.studies.runner.analysis import all_of, in_every_seed, mean
 from brorl.studies.runner.contract import (
     Arm,
     Chart,
@@ -43,6 +43,8 @@ from brorl.studies.runner.contract import (
     Plain,
     Study,
     Table,
+    check_grows,
+    measured_policies,
 )
 from brorl.studies.runner.results import Results
 
@@ -69,21 +71,16 @@ class MismatchKnobs(Knobs):
     prompts: Annotated[tuple[Count, ...], Field(min_length=2)] = (1, 16)
     lengths: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=2)] = (8, 32, 128)
 
-    def model_post_init(self, _: Any) -> None:
-        """Refuse what does not grow."""
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
         for name in ("widths", "prompts", "lengths"):
-            values = list(getattr(self, name))
-            if values != sorted(set(values)):
-                raise ValueError(f"{name} must grow, got {values}")
+            check_grows(name, getattr(self, name))
+        return self
 
 
 def arms(knobs: MismatchKnobs) -> list[Arm]:
     """Two policies, only measured."""
-    narrow = {"rollout.n": 16, "prompts_per_step": 32, "max_samples": knobs.samples}
-    return [
-        Arm("warm-start", "the warm start", {"steps": 0}),
-        Arm("trained", "after training with N = 16", {"steps": 0}, start=narrow),
-    ]
+    return measured_policies(knobs.samples)
 
 
 def measure(run: Path, knobs: MismatchKnobs) -> dict[str, Any]:
@@ -268,7 +265,7 @@ def judge(results: Results[MismatchKnobs]) -> Findings:
         checks = [_checks(m, results.knobs) for m in seeds]
         for name in checks[0]:
             seen = [c[name] for c in checks]
-            answers.append(True if all(seen) else None if any(seen) else False)
+            answers.append(in_every_seed(seen))
         failed = sorted({name for c in checks for name, ok in c.items() if not ok})
         told.append(f"{arm}: {'all seen' if not failed else 'not seen: ' + ', '.join(failed)}")
         rows += _cells(arm, seeds)
@@ -292,7 +289,7 @@ def judge(results: Results[MismatchKnobs]) -> Findings:
         ("policy", "weights", "norm", "cosine to exact", "cosine to none", "tokens at 0"),
         corrections,
     )
-    holds = False if False in answers else None if None in answers else True
+    holds = all_of(answers)
     return Findings(holds, "; ".join(told) + ".", [cells, gradient], _charts(results), figures)
 
 

@@ -30,7 +30,7 @@ from pydantic import Field, model_validator
 
 from brorl.stats.intervals import Interval
 from brorl.stats.pass_at_k import pass_at_k
-from brorl.studies.runner.analysis import interval_json, mean, shown
+from brorl.studies.runner.analysis import all_of, in_every_seed, interval_json, mean, shown
 from brorl.studies.runner.contract import (
     Arm,
     Chart,
@@ -41,6 +41,8 @@ from brorl.studies.runner.contract import (
     Plain,
     Study,
     Table,
+    check_grows,
+    measured_policies,
 )
 from brorl.studies.runner.results import Results, over_seeds
 
@@ -63,8 +65,7 @@ class PassRateKnobs(Knobs):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if list(self.widths) != sorted(set(self.widths)):
-            raise ValueError(f"widths must grow, got {list(self.widths)}")
+        check_grows("widths", self.widths)
         if self.independent < self.widths[-1]:
             raise ValueError(
                 f"independent={self.independent} must be at least the largest width "
@@ -75,11 +76,7 @@ class PassRateKnobs(Knobs):
 
 def arms(knobs: PassRateKnobs) -> list[Arm]:
     """Two policies, both only measured."""
-    narrow = {"rollout.n": 16, "prompts_per_step": 32, "max_samples": knobs.samples}
-    return [
-        Arm("warm-start", "the warm start", {"steps": 0}),
-        Arm("trained", "after training with N = 16", {"steps": 0}, start=narrow),
-    ]
+    return measured_policies(knobs.samples)
 
 
 def predicted_K(right_K: NDArray[Any], samples_K: NDArray[Any], n: int) -> NDArray[np.float64]:
@@ -126,7 +123,11 @@ def judge(results: Results[PassRateKnobs]) -> Findings:
         low, high = at[knobs.widths[0]], at[knobs.widths[-1]]
         rises = [b > a for a, b in zip(low[1], high[1], strict=True)]
         faster = [s[-1] > s[0] for s in speed]
-        answers += [_every(rises), _every(faster), *(_agrees(gap) for _, _, gap in at.values())]
+        answers += [
+            in_every_seed(rises),
+            in_every_seed(faster),
+            *(_agrees(gap) for _, _, gap in at.values()),
+        ]
         told.append(
             f"{arm}: {shown(low[0])} of prompts kept at N = {knobs.widths[0]} and "
             f"{shown(high[0])} at N = {knobs.widths[-1]}, largest gap to the formula "
@@ -145,7 +146,7 @@ def judge(results: Results[PassRateKnobs]) -> Findings:
         "seeds and prompts."
     )
     table = Table("What dynamic sampling keeps of a fixed policy", columns, rows, note)
-    holds = False if False in answers else None if None in answers else True
+    holds = all_of(answers)
     return Findings(holds, "; ".join(told) + ".", [table], [_chart(results)], figures)
 
 
@@ -172,10 +173,6 @@ def _columns(counts: dict[str, Any], ids: list[str]) -> tuple[NDArray[Any], NDAr
     place = {name: i for i, name in enumerate(counts["ids"])}
     rows = [place[i] for i in ids]
     return np.array(counts["right"])[rows], np.array(counts["samples"])[rows]
-
-
-def _every(answers: list[bool]) -> bool | None:
-    return True if all(answers) else None if any(answers) else False
 
 
 def _agrees(gap: Interval) -> bool | None:

@@ -45,6 +45,8 @@ from brorl.studies.runner.contract import (
     Plain,
     Study,
     Table,
+    check_divides,
+    check_grows,
 )
 from brorl.studies.runner.results import Results
 from brorl.train.recipe import load_settings
@@ -63,13 +65,8 @@ class WidthKnobs(Knobs):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if list(self.widths) != sorted(set(self.widths)):
-            raise ValueError(f"widths must grow, got {list(self.widths)}")
-        for n in self.widths:
-            if self.batch % n:
-                raise ValueError(
-                    f"batch={self.batch} must be a multiple of every width, not of {n}"
-                )
+        check_grows("widths", self.widths)
+        check_divides(self.batch, self.widths)
         return self
 
 

@@ -1,7 +1,7 @@
 """Answers with three values, and tables that every study's report has."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from brorl.stats.intervals import Interval
@@ -26,6 +26,11 @@ def all_of(answers: Iterable[bool | None]) -> bool | None:
     if not found or False in found:
         return False if found else None
     return None if None in found else True
+
+
+def in_every_seed(seen: Sequence[bool]) -> bool | None:
+    """True where all seeds show it, False where none does, None where they disagree."""
+    return True if all(seen) else None if any(seen) else False
 
 
 def any_of(answers: Iterable[bool | None]) -> bool | None:

@@ -86,6 +86,28 @@ class Arm:
     block: str = "all"
 
 
+def check_grows(name: str, values: Sequence[int]) -> None:
+    """Refuse knob values that are not strictly ascending. Raises ValueError, for a validator."""
+    if list(values) != sorted(set(values)):
+        raise ValueError(f"{name} must grow, got {list(values)}")
+
+
+def check_divides(batch: int, widths: Sequence[int]) -> None:
+    """Refuse a batch that some width does not divide. Raises ValueError, for a validator."""
+    for n in widths:
+        if batch % n:
+            raise ValueError(f"batch={batch} must be a multiple of every width, not of {n}")
+
+
+def measured_policies(samples: int) -> list[Arm]:
+    """Two policies of each seed that are only measured: warm-started, and trained with N = 16."""
+    narrow = {"rollout.n": 16, "prompts_per_step": 32, "max_samples": samples}
+    return [
+        Arm("warm-start", "the warm start", {"steps": 0}),
+        Arm("trained", "after training with N = 16", {"steps": 0}, start=narrow),
+    ]
+
+
 class Table(NamedTuple):
     """A table of the report."""
 
