@@ -6,7 +6,6 @@ It samples with the embedded engine, answer j of a request under the seed + j, a
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +29,7 @@ class Loopback:
         spoil: changes an answer (given with its request) before it is sent.
         delay_s: before every answer.
         models: entries of /v1/models.
+        ends: set when the server goes; no answer is delayed beyond it.
     """
 
     def __init__(self, policy: Any) -> None:
@@ -44,6 +44,7 @@ class Loopback:
         self.delay_s = 0.0
         self.models: Any = [{"id": "tiny", "max_model_len": 64}]
         self.url = ""
+        self.ends = threading.Event()
         self._lock = threading.Lock()
         self._now = 0
 
@@ -102,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         state.headers = dict(self.headers)
         status, found = state.enter(), None
         try:
-            time.sleep(state.delay_s)
+            state.ends.wait(state.delay_s)
             if status is None and self.path != path:
                 status, found = 404, {"error": {"message": f"nothing at {self.path}"}}
             elif status is None:
@@ -141,7 +142,7 @@ def serving(policy: Any) -> Iterator[Loopback]:
     """A server of this policy on a free port of 127.0.0.1, while the context lasts."""
     state = Loopback(policy)
     server = _Http(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
+    server.daemon_threads = False  # torch in one ends the process with an abort at its exit
     server.state = state
     state.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -150,5 +151,6 @@ def serving(policy: Any) -> Iterator[Loopback]:
         yield state
     finally:
         server.shutdown()
-        server.server_close()
+        state.ends.set()
+        server.server_close()  # waits for the answers in the making
         thread.join()

@@ -1,7 +1,10 @@
 """A server as engine: what is sent, what is done with bad answers, lost servers, and time."""
 
+import http.client
+import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from brorl.policy.load import WithoutModel
 from brorl.policy.tiny import character_tokenizer
 from brorl.rollout import openai_client
 from brorl.rollout.engine import Request, Sampling, Stop
+from brorl.rollout.openai_client import Server
 from brorl.rollout.openai_engine import OpenAIEngine, sample_seed
 from brorl.rollout.options import OpenAIOptions
 
@@ -213,11 +217,11 @@ def test_a_wish_for_a_pause_is_granted_within_bounds(server, monkeypatch):
 def test_nobody_waits_longer_than_the_timeout(server, no_pauses):
     """A server that says nothing: each try ends after timeout_s, and the call with it."""
     engine = engine_of(server, timeout_s=0.2, retries=1)
-    server.delay_s = 3.0
+    server.delay_s = 30.0
     start = time.monotonic()
     with pytest.raises(EngineError, match="after 2 tries: timed out"):
         engine.sample([request(1)], HOW)
-    assert time.monotonic() - start < 2.5
+    assert time.monotonic() - start < 20
 
 
 def test_what_fails_in_between_cuts_the_rest_short(server):
@@ -232,6 +236,42 @@ def test_what_fails_in_between_cuts_the_rest_short(server):
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         engine.sample([request(40)], HOW, broken)
+    assert time.monotonic() - start < 20
+
+
+def test_a_client_closed_while_it_connects_asks_nothing(server, monkeypatch):
+    """Ctrl-C between the connection and its being listed: nothing is sent, nobody waits."""
+    client = engine_of(server)._server
+    asked = len(server.asked)
+    connect = http.client.HTTPConnection.connect
+
+    def closed_meanwhile(connection):
+        connect(connection)
+        client.close()
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", closed_meanwhile)
+    server.delay_s = 30.0
+    start = time.monotonic()
+    with pytest.raises(EngineError, match="closed"):
+        client.post("/completions", {})
+    assert (time.monotonic() - start < 20, len(server.asked)) == (True, asked)
+
+
+def test_a_client_closed_between_header_and_body_does_not_wait_for_the_body():
+    """http.client lets go of its socket there: the cut must reach it all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = Server(OpenAIOptions(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}/v1"))
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(client.get, "/models")
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n{")
+                time.sleep(0.2)  # until the header is read; the cut must work before and after
+                start = time.monotonic()
+                client.close()
+                with pytest.raises(EngineError, match="closed"):
+                    answer.result(timeout=20)
     assert time.monotonic() - start < 20
 
 

@@ -3,6 +3,7 @@
 No redirect is followed, so the key goes to the host that the settings name and to no other.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -10,6 +11,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,7 +43,7 @@ class Server:
         self._url = urlsplit(options.base_url.rstrip("/"))
         self._key = os.environ.get(options.api_key_env)
         self._lock = threading.Lock()
-        self._open: set[http.client.HTTPConnection] = set()
+        self._open: set[socket.socket] = set()
         self._closed = threading.Event()
 
     def get(self, path: str) -> dict[str, Any]:
@@ -54,15 +56,12 @@ class Server:
 
     def close(self) -> None:
         """Cut requests in flight short; what waits for them raises EngineError."""
-        self._closed.set()
         with self._lock:
-            connections = list(self._open)
-        for connection in connections:
-            if connection.sock is not None:
-                try:
-                    connection.sock.shutdown(socket.SHUT_RDWR)
-                except OSError:  # it ended by itself meanwhile
-                    continue
+            self._closed.set()
+            for connected in self._open:
+                # OSError: it ended by itself meanwhile
+                with contextlib.suppress(OSError):
+                    connected.shutdown(socket.SHUT_RDWR)
 
     def _asked(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
         pause_s = 0.5
@@ -84,20 +83,14 @@ class Server:
         )
 
     def _once(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
-        connection = self._connection()
-        with self._lock:
-            self._open.add(connection)
         deadline = time.monotonic() + self._options.timeout_s
         try:
-            connection.request(method, self._url.path + path, body, self._headers())
-            with connection.getresponse() as response:
-                raw = _read(response, deadline)
+            with self._connected() as connection:
+                connection.request(method, self._url.path + path, body, self._headers())
+                with connection.getresponse() as response:
+                    raw = _read(response, deadline)
         except (OSError, http.client.HTTPException) as error:
             raise _Again(str(error) or type(error).__name__) from error
-        finally:
-            with self._lock:
-                self._open.discard(connection)
-            connection.close()
         if response.status in _AGAIN:
             raise _Again(f"status {response.status}: {_message(raw)}", _retry_after(response))
         if response.status != 200:
@@ -111,6 +104,29 @@ class Server:
         if not isinstance(found, dict):
             raise EngineError(f"{self._options.base_url}{path}: needs an object, got {raw[:80]!r}")
         return found
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[http.client.HTTPConnection]:
+        """A connection that `close` cuts at any instant: one is listed, or sees that it is late.
+
+        The socket is listed, not the connection: http.client forgets its socket once the headers
+        are read, while the body is still to come.
+        """
+        connection = self._connection()
+        try:
+            connection.connect()
+            connected = connection.sock
+            with self._lock:
+                if self._closed.is_set():
+                    raise ConnectionAbortedError("closed")
+                self._open.add(connected)
+            try:
+                yield connection
+            finally:
+                with self._lock:
+                    self._open.discard(connected)
+        finally:
+            connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port, timeout = self._url.hostname or "", self._url.port, self._options.timeout_s
