@@ -52,16 +52,16 @@ def test_values_and_gradients(rows, bias, temperature):
     np.testing.assert_allclose(out.entropy_M.numpy(), want, rtol=0, atol=2e-6)
 
 
-def test_chunks_change_no_bit_of_what_goes_forward():
-    """Identity: each row is computed by itself, so values are equal for any chunk size here."""
+def test_chunks_change_at_most_the_last_bits_of_what_goes_forward():
+    """Identity: each row is a sum of its own; products of other sizes may add in another order."""
     hidden, weight, bias, target = inputs(3)
     whole = token_logprobs(hidden, weight, bias, target, temperature=1.0)
     for rows in (1, 4, 10):
         part = token_logprobs(
             hidden, weight, bias, target, temperature=1.0, chunk_elements=rows * V
         )
-        torch.testing.assert_close(part.logp_M, whole.logp_M, rtol=0, atol=1e-6)
-        torch.testing.assert_close(part.entropy_M, whole.entropy_M, rtol=0, atol=1e-6)
+        torch.testing.assert_close(part.logp_M, whole.logp_M, rtol=5e-7, atol=1e-6)
+        torch.testing.assert_close(part.entropy_M, whole.entropy_M, rtol=5e-7, atol=1e-6)
 
 
 def test_tokens_without_probability():
