@@ -35,22 +35,22 @@ def answers(rng):
     return [write(n) for n in numbers]
 
 
+def group(rng, rollouts=ROLLOUTS):
+    """(gold, texts) of one problem."""
+    found = answers(rng)
+    right = rng.random()
+    drawn = found + [
+        found[0] if rng.random() < right else rng.choice(found) for _ in range(rollouts - DISTINCT)
+    ]
+    rng.shuffle(drawn)
+    prose = [" ".join(rng.choices(PROSE.split(), k=200)) for _ in range(8)]
+    return found[0], [f"{rng.choice(prose)} \\boxed{{{answer}}}" for answer in drawn]
+
+
 def step(seed):
     """[(gold, texts)] of one step."""
     rng = random.Random(seed)
-    groups = []
-    for _ in range(PROBLEMS):
-        found = answers(rng)
-        right = rng.random()
-        drawn = found + [
-            found[0] if rng.random() < right else rng.choice(found)
-            for _ in range(ROLLOUTS - DISTINCT)
-        ]
-        rng.shuffle(drawn)
-        prose = [" ".join(rng.choices(PROSE.split(), k=200)) for _ in range(8)]
-        texts = [f"{rng.choice(prose)} \\boxed{{{answer}}}" for answer in drawn]
-        groups.append((found[0], texts))
-    return groups
+    return [group(rng) for _ in range(PROBLEMS)]
 
 
 def pooled(groups, workers):

@@ -16,6 +16,7 @@ import growth
 import harness
 import limit
 import overhead
+import shares
 import smollm2
 import widths
 
@@ -25,6 +26,7 @@ OWN = {
     "growth": growth.measure,
     "limit": limit.measure,
     "overhead": overhead.measure,
+    "shares": shares.measure,
     "smollm2": smollm2.measure,
 }
 PEERS = {"step": widths.step, "vllm": widths.vllm}

@@ -2,7 +2,9 @@
 
 import dataclasses
 import random
+import sys
 import time
+from pathlib import Path
 
 import torch
 from serve import NO_TOKEN, TINY, case, prompt_text, serve
@@ -198,7 +200,29 @@ def logprobs(c):
     return work
 
 
+def grades(c):
+    """Ordinary math answers to one problem, judged in this process as a step's would be."""
+    sys.path.append(str(Path(__file__).parent.parent))
+    import grading
+
+    from brorl.verify.math import MathVerifier
+    from brorl.verify.pool import GraderPool
+
+    verifier, pool = MathVerifier(profile="lenient"), GraderPool(workers=0, deadline_s=10.0)
+    seeds = iter(range(1 << 30))
+
+    def work():
+        gold, texts = grading.group(random.Random(next(seeds)), c["n"])
+        start = time.perf_counter()
+        tickets = pool.submit_many(verifier, problem_id="p", texts=texts, gold=gold, row={})
+        pool.gather(tickets)
+        return {"grading": time.perf_counter() - start}
+
+    return work
+
+
 WORK = {
+    "grade": grades,
     "logprobs": logprobs,
     "generation": generation,
     "update": updates,

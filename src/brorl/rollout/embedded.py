@@ -140,49 +140,37 @@ class EmbeddedEngine:
         self, prompts: Prompts, group_R: Tensor, keys_R: NDArray[np.uint64], sampling: Sampling
     ) -> list[Completion]:
         policy, limit, device = self._policy, sampling.max_new_tokens, group_R.device
-        rows = len(group_R)
-        tokens_RT = torch.zeros(rows, limit, dtype=torch.int64, device=device)
-        logp_RT = torch.zeros(rows, limit, dtype=torch.float32, device=device)
-        length_R = torch.full((rows,), limit, dtype=torch.int64, device=device)
-        ended_R = torch.zeros(rows, dtype=torch.bool, device=device)
-        eos = torch.tensor(sorted(policy.eos_ids), device=device)
-        alive_R = torch.arange(rows, device=device)  # rows of this wave still in the batch
+        wave = _Wave(len(group_R), limit, policy.eos_ids, device)
         own = OwnCache(limit)
         reader = NextReader(prompts.reader, prompts.lengths_G, group_R, own)
         logits = policy.logits(prompts.last_hidden_GD)[group_R]
         for t in range(limit):
-            uniform_R = torch.from_numpy(uniforms(keys_R, t)).to(device)
-            token, logp = draw(logits, uniform_R[alive_R], sampling)
-            broken = ~torch.isfinite(logp)
-            if bool(broken.any()):
-                raise _NonFinite(int(group_R[alive_R[broken]][0]), t)
-            tokens_RT[alive_R, t], logp_RT[alive_R, t] = token, logp
-            over = torch.isin(token, eos) & ~ended_R[alive_R]
-            length_R[alive_R[over]] = t + 1
-            ended_R[alive_R[over]] = True
-            if t + 1 == limit or bool(ended_R.all()):
+            uniform = torch.from_numpy(uniforms(keys_R, t)).to(device)
+            token, logp = draw(logits, uniform, sampling)
+            left = wave.put(t, token, logp)
+            if left is None:
+                broken = ~torch.isfinite(logp)
+                raise _NonFinite(int(group_R[broken][0]), t)
+            if t + 1 == limit or left == 0:
                 break
-            going = ~ended_R[alive_R]
-            if int(going.sum()) < _COMPACT_BELOW * len(alive_R):
+            if left < _COMPACT_BELOW * len(token):
                 self._note_kv_cache(reader)
-                stay = going.nonzero()[:, 0]
-                alive_R, token = alive_R[stay], token[stay]
+                stay = wave.compact()
+                token, group_R, keys_R = token[stay], group_R[stay], keys_R[stay.cpu().numpy()]
                 own.keep(stay)
-                reader = NextReader(prompts.reader, prompts.lengths_G, group_R[alive_R], own)
-            hidden = policy.read_next(prompts, group_R[alive_R], reader, own, token)
-            logits = policy.logits(hidden)
+                reader = NextReader(prompts.reader, prompts.lengths_G, group_R, own)
+            logits = policy.logits(policy.read_next(prompts, group_R, reader, own, token))
         self._note_kv_cache(reader)
-        return self._completions(tokens_RT, logp_RT, length_R, ended_R)
+        return self._completions(wave)
 
     def _note_kv_cache(self, reader: NextReader) -> None:
         """Keys and values held at once: prompts kept, and what the wave reads."""
         self._kv_cache = max(self._kv_cache, self._cache.nbytes + reader.nbytes)
 
-    def _completions(
-        self, tokens_RT: Tensor, logp_RT: Tensor, length_R: Tensor, ended_R: Tensor
-    ) -> list[Completion]:
-        tokens = tokens_RT.to("cpu", torch.int32).numpy()
-        logps = logp_RT.cpu().numpy()
+    def _completions(self, wave: "_Wave") -> list[Completion]:
+        wave.settle()
+        tokens = wave.tokens_RT.to("cpu", torch.int32).numpy()
+        logps = wave.logp_RT.cpu().numpy()
         full = np.ones(tokens.shape[1], dtype=bool)
         for array in (tokens, logps, full):
             array.flags.writeable = False
@@ -194,8 +182,59 @@ class EmbeddedEngine:
                 Stop.EOS if ended else Stop.LENGTH,
                 self._version,
             )
-            for row, (n, ended) in enumerate(zip(length_R.tolist(), ended_R.tolist(), strict=True))
+            for row, (n, ended) in enumerate(
+                zip(wave.length_R.tolist(), wave.ended_R.tolist(), strict=True)
+            )
         ]
+
+
+class _Wave:
+    """Answers in the making: all R of a wave, and of these the B rows still in the batch.
+
+    Args:
+        rows: R.
+        limit: tokens of an answer, at most.
+        eos_ids: tokens that end one.
+        device: of everything here.
+    """
+
+    def __init__(
+        self, rows: int, limit: int, eos_ids: frozenset[int], device: torch.device
+    ) -> None:
+        self.tokens_RT = torch.zeros(rows, limit, dtype=torch.int64, device=device)
+        self.logp_RT = torch.zeros(rows, limit, dtype=torch.float32, device=device)
+        self.length_R = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.ended_R = torch.zeros(rows, dtype=torch.bool, device=device)
+        self._eos = torch.tensor(sorted(eos_ids), device=device)
+        self._batch: Tensor | slice = slice(None)  # rows in the batch; all of them at first
+        self._length_B = self.length_R.clone()
+        self._ended_B = self.ended_R.clone()
+
+    def put(self, t: int, token_B: Tensor, logp_B: Tensor) -> int | None:
+        """Note token t of each row; how many have not ended. None where a log-prob is not finite.
+
+        What a row draws after its end is noted too and cut off later. Waits for the device once.
+        """
+        self.tokens_RT[self._batch, t] = token_B
+        self.logp_RT[self._batch, t] = logp_B
+        self._length_B += ~self._ended_B
+        eos = self._eos
+        self._ended_B |= token_B == eos if len(eos) == 1 else torch.isin(token_B, eos)
+        ended, finite = torch.stack([self._ended_B.sum(), torch.isfinite(logp_B.sum())]).tolist()
+        return len(token_B) - int(ended) if finite else None
+
+    def compact(self) -> Tensor:
+        """Leave the rows that have ended behind; places in the batch of those that stay."""
+        self.settle()
+        stay = (~self._ended_B).nonzero()[:, 0]
+        self._batch = stay if isinstance(self._batch, slice) else self._batch[stay]
+        self._length_B, self._ended_B = self._length_B[stay], self._ended_B[stay]
+        return stay
+
+    def settle(self) -> None:
+        """Bring what is known of the batch into that of the wave."""
+        self.length_R[self._batch] = self._length_B
+        self.ended_R[self._batch] = self._ended_B
 
 
 def rows_per_wave(policy: Policy, budget: int, prompt_tokens: int, new_tokens: int) -> int:

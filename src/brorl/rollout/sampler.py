@@ -34,8 +34,10 @@ def draw(logits_RV: Tensor, uniform_R: Tensor, sampling: Sampling) -> Drawn:
         token_R = logits_RV.argmax(-1)
         logp_RV = logits_RV.log_softmax(-1)
     else:
-        logp_RV = (logits_RV / sampling.temperature).log_softmax(-1)
-        cumulative_RV = _restricted(logp_RV.exp(), sampling).double().cumsum(-1)
+        if sampling.temperature != 1.0:
+            logits_RV = logits_RV / sampling.temperature
+        logp_RV = logits_RV.log_softmax(-1)
+        cumulative_RV = _restricted(logp_RV.exp(), sampling).cumsum(-1, dtype=torch.float64)
         # u <= 1 - 2**-53, so that u * total rounds below total: a token is always found.
         target_R1 = uniform_R[:, None] * cumulative_RV[:, -1:]
         token_R = torch.searchsorted(cumulative_RV, target_R1, right=True)[:, 0]

@@ -1,0 +1,66 @@
+"""brorl's whole run of a shipped recipe: what of a run's seconds is grading, recording, report."""
+
+import tempfile
+import time
+from pathlib import Path
+
+from serve import TINY, case, serve
+
+import brorl
+from brorl.train import api
+from brorl.train import loop as loops
+
+JUNK = {
+    "warmstart": None,
+    "model.shape": {"architecture": "llama", **TINY, "vocabulary": 100, "max_positions": 256},
+    "rollout.max_new_tokens": 64,
+    "dynamic_sampling.enable": False,
+    "task.eval_size": 8,
+}
+"""The tiny policy of all figures, untrained: answers of 64 tokens, no two alike."""
+
+
+def runs(c):
+    """A run of the quickstart, `steps` steps long, in a folder of its own; its start is cached."""
+    spent = {}
+
+    def booked(owner, name, key):
+        real = getattr(owner, name)
+
+        def call(*args, **kwargs):
+            start = time.perf_counter()
+            try:
+                return real(*args, **kwargs)
+            finally:
+                spent[key] += time.perf_counter() - start
+
+        setattr(owner, name, call)
+
+    booked(loops, "train_step", "inside")
+    booked(loops.Loop, "_evaluate", "eval")
+    booked(loops.Loop, "_one", "steps")
+    booked(loops.Loop, "_first", "first")
+    booked(api, "write_report", "report")
+
+    def work():
+        spent.update(dict.fromkeys(("inside", "eval", "steps", "first", "report"), 0.0))
+        overrides = {"steps": c["steps"], "eval_every": None, "rollout.n": c["n"]}
+        overrides |= {"prompts_per_step": c["prompts"], "threads": c["threads"]}
+        if c["policy"] == "junk":
+            overrides |= JUNK
+        with tempfile.TemporaryDirectory() as folder:
+            said = brorl.train("quickstart", overrides, run_dir=str(Path(folder) / "run"))
+        # What a run does beside its steps and evaluations: rows, metrics, loggers, checkpoints.
+        beside = spent["steps"] + spent["first"] - spent["inside"] - spent["eval"]
+        return {
+            "inside": spent["inside"],
+            "recording": beside + spent["report"],
+            "grade": said["seconds"]["grade"],
+        }
+
+    return work
+
+
+if __name__ == "__main__":
+    chosen = case()
+    serve(runs(chosen))
