@@ -53,6 +53,17 @@ def test_blocks_by_hand(tmp_path, monkeypatch, capsys):
     assert blocks.main("", lambda: made) == 0
 
 
+def test_findings_of_the_studies_are_current():
+    """Policy: `python docs/render_studies.py` would change no page."""
+    import render_studies
+
+    pages = blocks.documents(render_studies.BLOCKS)
+    assert {"README.md", "studies.md"} <= {page.name for page in pages}
+    for page in pages:
+        text = page.read_text()
+        assert blocks.fill(text, render_studies.BLOCKS) == text, f"{page.name}: make docs"
+
+
 def test_adaptive_tables_are_current():
     """Policy: `python docs/render_adaptive.py` would change no page."""
     import render_adaptive

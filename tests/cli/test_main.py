@@ -75,6 +75,18 @@ def run_cli(*words, code=None):
     )
 
 
+def test_python_m_is_the_same_command():
+    """Identity: a mistake gets the same line and status."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "brorl", "train", "nope"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    same = run_cli("train", "nope")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, same.stdout, same.stderr)
+
+
 def test_help_imports_no_torch():
     """In a process of its own: what --help imports must not include torch or transformers."""
     code = """

@@ -1,0 +1,86 @@
+"""What the studies found, from studies/results alone: a paragraph each, and a table of all.
+
+`python docs/render_studies.py` renders the blocks; `--check` only says whether documents are
+current. `make studies STUDIES="width"` makes a result.
+"""
+
+import sys
+from typing import Any
+
+import blocks
+
+RESULTS = blocks.ROOT / "studies" / "results"
+
+
+def outcomes() -> dict[str, dict[str, Any] | None]:
+    """Every study with its kept result, or None."""
+    from brorl.studies.runner.outcome import RESULT, read_outcome
+    from brorl.studies.runner.text import study_names
+
+    return {
+        name: read_outcome(RESULTS / name) if (RESULTS / name / RESULT).exists() else None
+        for name in study_names()
+    }
+
+
+def paragraphs() -> str:
+    """Question, whether the prediction held, the numbers that say so, where the report is."""
+    lines = []
+    for name, result in outcomes().items():
+        if result is None:
+            continue
+        lines.append(
+            f"- **[{name}](studies/results/{name}/report.md)**: {result['text']['title']} "
+            f"*The prediction {verdict(result)}.* {result['because']} "
+            f"({result['spec']['seeds']} seeds, {size(result)}.)"
+        )
+    missing = [name for name, result in outcomes().items() if result is None]
+    if missing:
+        lines.append(f"- Not yet run in full: {', '.join(missing)}.")
+    return "\n".join(lines)
+
+
+def table() -> str:
+    """One row a study: seeds, runs, minutes, whether the prediction held."""
+    lines = [
+        "| study | question | seeds | runs | minutes | prediction |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, result in outcomes().items():
+        if result is None:
+            lines.append(f"| {name} | {title(name)} | - | - | - | not yet run in full |")
+            continue
+        spent = result["environment"]["seconds"] / 60
+        lines.append(
+            f"| [{name}](../studies/results/{name}/report.md) | {title(name)} | "
+            f"{result['spec']['seeds']} | {len(result['runs'])} | {spent:.0f} | {verdict(result)} |"
+        )
+    return "\n".join(lines)
+
+
+def title(name: str) -> str:
+    """A study's question in one line."""
+    from brorl.studies.runner.text import read_text
+
+    return read_text(name).title
+
+
+def verdict(result: dict[str, Any]) -> str:
+    """In words that follow «the prediction»."""
+    return {True: "held", False: "failed", None: "could not be decided at this size"}[
+        result["holds"]
+    ]
+
+
+def size(result: dict[str, Any]) -> str:
+    """Runs and time."""
+    where = result["environment"]
+    return (
+        f"{len(result['runs'])} runs, {where['seconds'] / 60:.0f} minutes on {where['cores']} cores"
+    )
+
+
+BLOCKS = {"studies-found": paragraphs, "studies-table": table}
+
+if __name__ == "__main__":
+    sys.exit(blocks.main(__doc__, lambda: BLOCKS))
