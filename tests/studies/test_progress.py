@@ -34,6 +34,19 @@ def test_time_left_is_at_the_pace_of_this_session(monkeypatch):
     assert watch.left_s == pytest.approx(60.0)
 
 
+def test_a_start_of_one_sample_tells_no_time_left(monkeypatch):
+    """Two minutes of warm start for 1 sample of 100,001 are not 139 days; 1 % in 10 s is a pace."""
+    time = Clock()
+    monkeypatch.setattr(progress, "time", time)
+    watch = Watch({"start": 1, "a": 100_000}, set(), Quiet())
+    time.now = 120.0
+    watch.made(piece("start", 1), 1)
+    assert watch.left_s is None
+    time.now = 130.0
+    watch.made(piece("a", 100_000), 1000)
+    assert watch.left_s == pytest.approx(130 * 99, rel=1e-3)
+
+
 def test_a_run_is_looked_up_in_what_it_has_recorded(tmp_path):
     append_metrics(tmp_path, {"step": 0})
     append_metrics(tmp_path, {"step": 1, "samples/generated": 30, "eval/pass@1": 0.5})

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from brorl.train.batch import micro_batches, minibatches, rows_of, tensors
+from brorl.train.batch import Row, micro_batches, minibatches, rows_of, tensors
 
 from .toys import group, sample
 
@@ -70,9 +70,15 @@ def test_the_order_of_a_group_depends_on_its_name_seed_and_step_alone():
 
 
 def tokens_of(part):
-    """What a part costs: its groups' prompts once, and rows padded to the longest answer."""
+    """What a part costs: its groups' prompts once, and its answers padded to the longest."""
     prompts = {r.group: len(r.prompt) for r in part}
-    return sum(prompts.values()) + len(part) * max(r.length for r in part)
+    return sum(prompts.values()) + padded(part)
+
+
+def padded(part):
+    """Tokens of distinct answers, each as long as the longest."""
+    answers = {(r.group, tuple(r.sample.completion.tokens.tolist())) for r in part}
+    return len(answers) * max(r.length for r in part)
 
 
 @examples(max_examples=150, deadline=None, derandomize=True)
@@ -85,8 +91,8 @@ def test_micro_batches_are_a_partition_within_the_budget(sizes, budget, random):
     for part in parts:
         assert tokens_of(part) <= budget or len(part) == 1
         assert [r.group for r in part] == sorted(r.group for r in part)
-    padded = [len(p) * max(r.length for r in p) for p in parts]
-    assert padded == sorted(padded, reverse=True)  # a shortage of memory shows at once
+    costs = [padded(p) for p in parts]
+    assert costs == sorted(costs, reverse=True)  # a shortage of memory shows at once
 
 
 def test_a_row_beyond_the_budget_is_alone_and_the_rest_is_not():
@@ -98,6 +104,23 @@ def test_a_row_beyond_the_budget_is_alone_and_the_rest_is_not():
     assert [[r.length for r in part] for part in parts] == [[30], [1, 1, 1]]
 
 
+def test_equal_answers_to_one_prompt_are_scored_once_and_read_by_all():
+    """By hand: groups a: [7], [8, 9], [7]; b: [7]. Three are scored; a's [7] serves two rows."""
+    groups = [[[7], [8, 9], [7]], [[7]]]
+    rows = [
+        Row(g, f"g{g}", (5,), sample(i, tokens, 0.0), np.zeros(len(tokens), np.float32))
+        for g, answers in enumerate(groups)
+        for i, tokens in enumerate(answers)
+    ]
+    micro = tensors(rows, torch.device("cpu"))
+    assert micro.group_U.tolist() == [0, 0, 1]
+    assert micro.tokens_UT.tolist() == [[7, 0], [8, 9], [7, 0]]
+    assert micro.lengths_U.tolist() == [1, 2, 1]
+    assert micro.row_M.tolist() == [0, 1, 1, 2, 3]
+    assert micro.score_M.tolist() == [0, 1, 2, 0, 3]
+    assert [len(part) for part in micro_batches(rows, 1 + 2 + 1)] == [1, 2, 1]
+
+
 def test_tensors_by_hand():
     """Groups 0 and 2 of three, answers of 1, 2 and 3 tokens: padded with 0, tokens flat by row."""
     rows = [r for r in rows_with([1, 1, 2], longest=3) if r.group != 1]
@@ -105,10 +128,11 @@ def test_tensors_by_hand():
         row.sample = sample(row.sample.index, tokens, 0.0)
     micro = tensors(rows, torch.device("cpu"))
     assert micro.prompts == [(5, 5), (5, 5, 5, 5)]
-    assert micro.group_R.tolist() == [0, 1, 1]
-    assert micro.tokens_RT.tolist() == [[7, 0, 0], [8, 9, 0], [1, 2, 3]]
-    assert micro.lengths_R.tolist() == [1, 2, 3]
+    assert micro.group_U.tolist() == [0, 1, 1]
+    assert micro.tokens_UT.tolist() == [[7, 0, 0], [8, 9, 0], [1, 2, 3]]
+    assert micro.lengths_U.tolist() == [1, 2, 3]
     assert micro.row_M.tolist() == [0, 1, 1, 2, 2, 2]
+    assert micro.score_M is None
     assert micro.per_token([0.5, -1.0, 2.0]).tolist() == [0.5, -1.0, -1.0, 2.0, 2.0, 2.0]
     flat = micro.flat([np.float32([1]), np.float32([2, 3]), np.float32([4, 5, 6])])
     assert flat.tolist() == [1, 2, 3, 4, 5, 6]

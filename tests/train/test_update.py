@@ -200,6 +200,31 @@ def test_the_split_into_micro_batches_changes_no_gradient(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_repeated_answers_are_scored_once_and_count_as_often_as_they_came(mode, monkeypatch):
+    """Oracle: the loss row by row; repeats differ in advantage, weight and old log-probs."""
+    policy, s = tiny(), free(loss_agg_mode=mode, kl_coef=0.3)
+    rows = random_rows(policy, sizes=(6, 4))
+    for to, of in ((1, 0), (4, 0), (7, 6)):
+        rows[to].sample.completion = rows[of].sample.completion
+        rows[to].old_logp = rows[of].old_logp + np.float32(0.05 * to)
+        rows[to].sample.weight = 1.0 + to
+    reference = Reference(tiny(seed=9), 0)
+    want = gradient_of(policy, oracle_loss(policy, rows, s, reference))
+    scored = []
+    real = type(policy).score
+
+    def seen(self, prompts, group, tokens, lengths, **more):
+        scored.append(len(tokens))
+        return real(self, prompts, group, tokens, lengths, **more)
+
+    monkeypatch.setattr(type(policy), "score", seen)
+    report, (got,), _ = run(policy, [rows], s, reference=reference)
+    assert scored == [7, 7]  # of ten rows; by the policy and by the reference
+    assert report.tokens == sum(row.length for row in rows)
+    torch.testing.assert_close(got, want, rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_minibatch_gradients_at_held_weights_average_to_the_whole(mode, count):
     """Identity for 8 rows of 3 tokens each: equal slices have equal denominators."""

@@ -4,7 +4,10 @@ A mini-batch takes an equal slice of every group: each update sees every prompt 
 two updates differ in answers, not in questions. A micro-batch is what fits a token budget; it
 changes no gradient beyond float error.
 
-Axes:  G groups · R rows (answers) · T answer tokens · M real answer tokens
+Equal answers to one prompt are scored once: at N = 512 and short answers most are repeats. The
+gradient is that of every row by itself, since each row's token reads the one score.
+
+Axes:  G groups · R rows (answers) · U distinct answers · T answer tokens · M real tokens of rows
 """
 
 from collections.abc import Sequence
@@ -52,16 +55,20 @@ class Micro(NamedTuple):
 
     rows: list[Row]
     prompts: list[tuple[int, ...]]
-    group_R: Tensor
-    tokens_RT: Tensor
-    lengths_R: Tensor
+    group_U: Tensor
+    tokens_UT: Tensor
+    lengths_U: Tensor
     row_M: Tensor  # int64 [M]: the row of each token
+    score_M: Tensor | None  # int64 [M]: its place among the tokens of U; None where U is R
 
     def score(self, policy: Policy, temperature: float) -> TokenLogprobs:
-        """Log-probs of every real token, the prompt of each group read once."""
-        return policy.score(
-            self.prompts, self.group_R, self.tokens_RT, self.lengths_R, temperature=temperature
+        """Log-probs of every real token; each prompt and each distinct answer is read once."""
+        scored = policy.score(
+            self.prompts, self.group_U, self.tokens_UT, self.lengths_U, temperature=temperature
         )
+        if self.score_M is None:
+            return scored
+        return TokenLogprobs(scored.logp_M[self.score_M], scored.entropy_M[self.score_M])
 
     def flat(self, per_row: Sequence[NDArray[np.float32]]) -> Tensor:
         """float32 [M] from one array a row, on the device."""
@@ -105,25 +112,28 @@ def minibatches(rows: Sequence[Row], count: int, seed: int, step: int) -> list[l
 
 
 def micro_batches(rows: Sequence[Row], budget: int) -> list[list[Row]]:
-    """Cut rows into parts of at most `budget` tokens, a prompt counted once a part.
+    """Cut rows into parts of at most `budget` tokens, a prompt and an answer counted once a part.
 
-    Tokens of a part = prompts of its groups + rows · longest answer (padding counts). A single
-    row beyond the budget is a part of its own. Rows of a group come sorted by length, so that
-    little is padding; the longest part comes first, so that a shortage of memory shows at once.
+    Tokens of a part = prompts of its groups + distinct answers · longest answer (padding counts).
+    A single row beyond the budget is a part of its own. Rows of a group come sorted by length, so
+    that little is padding, equal ones together; the longest part comes first, so that a shortage
+    of memory shows at once.
     """
     parts: list[list[Row]] = []
-    prompts = longest = 0  # tokens of the open part's prompts; its longest answer
-    for row in sorted(rows, key=lambda r: (r.group, r.length)):
-        opens = not parts or parts[-1][-1].group != row.group
+    prompts = longest = distinct = 0  # of the open part: prompt tokens; answers
+    for row in sorted(rows, key=lambda r: (r.group, r.length, _key(r))):
+        last = parts[-1][-1] if parts else None
+        opens = last is None or last.group != row.group
+        new = opens or last is None or _key(last) != _key(row)
         grown = prompts + opens * len(row.prompt)
         width = max(longest, row.length)
-        if parts and grown + (len(parts[-1]) + 1) * width <= budget:
+        if parts and grown + (distinct + new) * width <= budget:
             parts[-1].append(row)
-            prompts, longest = grown, width
+            prompts, longest, distinct = grown, width, distinct + new
         else:
             parts.append([row])
-            prompts, longest = len(row.prompt), row.length
-    return sorted(parts, key=lambda part: -len(part) * max(r.length for r in part))
+            prompts, longest, distinct = len(row.prompt), row.length, 1
+    return sorted(parts, key=lambda part: -len(_merged(part)[0]) * max(r.length for r in part))
 
 
 def tensors(rows: Sequence[Row], device: torch.device) -> Micro:
@@ -131,16 +141,39 @@ def tensors(rows: Sequence[Row], device: torch.device) -> Micro:
     groups = sorted({row.group for row in rows})
     place = {group: i for i, group in enumerate(groups)}
     prompts = {row.group: row.prompt for row in rows}
-    lengths = [row.length for row in rows]
-    tokens = np.zeros((len(rows), max(lengths)), dtype=np.int64)
-    for i, row in enumerate(rows):
+    kept, answer = _merged(rows)
+    lengths = np.array([row.length for row in kept])
+    tokens = np.zeros((len(kept), lengths.max()), dtype=np.int64)
+    for i, row in enumerate(kept):
         tokens[i, : row.length] = row.sample.completion.tokens
-    lengths_R = torch.tensor(lengths, device=device)
+    lengths_R = lengths[answer]
+    starts_U = np.cumsum(lengths) - lengths
+    steps_M = np.arange(lengths_R.sum()) - np.repeat(np.cumsum(lengths_R) - lengths_R, lengths_R)
+    score_M = np.repeat(starts_U[answer], lengths_R) + steps_M
     return Micro(
         list(rows),
         [prompts[g] for g in groups],
-        torch.tensor([place[row.group] for row in rows], device=device),
+        torch.tensor([place[row.group] for row in kept], device=device),
         torch.from_numpy(tokens).to(device),
-        lengths_R,
-        torch.repeat_interleave(torch.arange(len(rows), device=device), lengths_R),
+        torch.from_numpy(lengths).to(device),
+        torch.from_numpy(np.repeat(np.arange(len(rows)), lengths_R)).to(device),
+        torch.from_numpy(score_M).to(device) if len(kept) < len(rows) else None,
     )
+
+
+def _merged(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
+    """The first row of each distinct answer, and for every row which of them has its answer."""
+    kept: list[Row] = []
+    places: dict[tuple[int, bytes], int] = {}
+    answer = []
+    for row in rows:
+        place = places.setdefault((row.group, _key(row)), len(kept))
+        if place == len(kept):
+            kept.append(row)
+        answer.append(place)
+    return kept, answer
+
+
+def _key(row: Row) -> bytes:
+    """Equal for equal answers of one group, and only for them."""
+    return row.sample.completion.tokens.tobytes()

@@ -9,6 +9,9 @@ from brorl.errors import DataError
 from brorl.record.metrics import read_metrics
 
 
+_A_PACE = 0.005  # share of all samples
+
+
 class Piece(Protocol):
     """What progress needs to know of a job."""
 
@@ -64,9 +67,13 @@ class Watch:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds left at the pace so far; None before there is one."""
+        """Seconds left at the pace so far; None before there is one.
+
+        Runs that arms begin from may be a sample of a million and minutes of warm start: they
+        say nothing of the pace.
+        """
         gained = self.done - self._before
-        if gained <= 0:
+        if gained < _A_PACE:
             return None
         return (time.monotonic() - self._began) * (1 - self.done) / gained
 
