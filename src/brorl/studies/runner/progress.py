@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from brorl.errors import DataError
 from brorl.record.metrics import read_metrics
 
-
 _A_PACE = 0.005  # share of all samples
 
 
