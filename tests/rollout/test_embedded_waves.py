@@ -1,5 +1,7 @@
 """Waves: the same samples however they are batched, prompts read once, memory within bounds."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -176,8 +178,9 @@ def test_no_cache_survives_an_update():
     assert [c.policy_version for c in (*old, *new)] == [4] * 6 + [5] * 6
 
 
-def test_finished_rows_leave_the_batch(policy):
-    """Bound: a forward runs at most 1 / 0.85 as many rows as are unfinished before it."""
+def test_finished_rows_leave_the_batch_and_equal_ones_run_once(policy):
+    """Bounds: a forward runs at most 1 / 0.85 as many rows as are unfinished before it, and at
+    least one for each distinct answer so far; less than 0.8 of the rows while many are equal."""
     watched = Watched(policy)
     (group,) = watched.engine.sample([request(1, 200)], HOW)
     lengths = np.array([len(c.tokens) for c in group])
@@ -185,8 +188,21 @@ def test_finished_rows_leave_the_batch(policy):
     assert len(rows) == lengths.max() - 1
     for t, batch in enumerate(rows, start=1):
         unfinished = int((lengths > t).sum())
-        assert unfinished <= batch <= unfinished / 0.85 + 1
-    assert rows[-1] < 0.7 * rows[0]
+        distinct = len({tuple(c.tokens[:t]) for c in group if len(c.tokens) > t})
+        assert distinct <= batch <= unfinished / 0.85 + 1
+    assert rows[0] <= policy.vocabulary
+    assert rows[-1] < 0.7 * max(rows)
+
+
+def test_greedy_answers_are_one_row_however_many_are_asked_for(policy):
+    """Identity, and a count: 30 equal answers to each of two prompts, two rows a forward."""
+    watched = Watched(policy)
+    groups = watched.engine.sample(
+        [request(g, 30) for g in range(2)], dataclasses.replace(HOW, temperature=0.0)
+    )
+    for group in groups:
+        assert len({tuple(c.tokens.tolist()) for c in group}) == 1
+    assert set(watched.rows("answer")) <= {1, 2}
 
 
 def test_nothing_runs_once_all_rows_are_finished():

@@ -33,6 +33,7 @@ from brorl.rollout.engine import (
 )
 from brorl.rollout.prompt_cache import PromptCache
 from brorl.rollout.sampler import draw
+from brorl.rollout.stems import Stems
 from brorl.seeds import sample_keys, uniforms
 
 _COMPACT_BELOW = 0.85  # of the rows still unfinished: below it, finished rows are moved out
@@ -142,25 +143,35 @@ class EmbeddedEngine:
         policy, limit, device = self._policy, sampling.max_new_tokens, group_R.device
         wave = _Wave(len(group_R), limit, policy.eos_ids, device)
         own = OwnCache(limit)
-        reader = NextReader(prompts.reader, prompts.lengths_G, group_R, own)
-        logits = policy.logits(prompts.last_hidden_GD)[group_R]
+        group_B, keys_B = group_R, keys_R
+        stems = Stems(group_B, len(prompts.lengths_G))
+        reader = None
+        logits_S = policy.logits(prompts.last_hidden_GD)
         for t in range(limit):
-            uniform = torch.from_numpy(uniforms(keys_R, t)).to(device)
-            token, logp = draw(logits, uniform, sampling)
+            uniform = torch.from_numpy(uniforms(keys_B, t)).to(device)
+            token, logp = draw(logits_S[stems.of_B], uniform, sampling)
             left = wave.put(t, token, logp)
             if left is None:
                 broken = ~torch.isfinite(logp)
-                raise _NonFinite(int(group_R[broken][0]), t)
+                raise _NonFinite(int(group_B[broken][0]), t)
             if t + 1 == limit or left == 0:
                 break
+            stay = None
             if left < _COMPACT_BELOW * len(token):
-                self._note_kv_cache(reader)
                 stay = wave.compact()
-                token, group_R, keys_R = token[stay], group_R[stay], keys_R[stay.cpu().numpy()]
-                own.keep(stay)
-                reader = NextReader(prompts.reader, prompts.lengths_G, group_R, own)
-            logits = policy.logits(policy.read_next(prompts, group_R, reader, own, token))
-        self._note_kv_cache(reader)
+                token, group_B, keys_B = token[stay], group_B[stay], keys_B[stay.cpu().numpy()]
+            parents = stems.grow(wave.onward(token), policy.vocabulary, stay)
+            if parents is not None:
+                if reader is not None:
+                    self._note_kv_cache(reader)
+                own.keep(parents)
+                reader = None
+            if reader is None:
+                reader = NextReader(prompts.reader, prompts.lengths_G, stems.group_S, own)
+            hidden = policy.read_next(prompts, stems.group_S, reader, own, stems.token_S)
+            logits_S = policy.logits(hidden)
+        if reader is not None:
+            self._note_kv_cache(reader)
         return self._completions(wave)
 
     def _note_kv_cache(self, reader: NextReader) -> None:
@@ -222,6 +233,10 @@ class _Wave:
         self._ended_B |= token_B == eos if len(eos) == 1 else torch.isin(token_B, eos)
         ended, finite = torch.stack([self._ended_B.sum(), torch.isfinite(logp_B.sum())]).tolist()
         return len(token_B) - int(ended) if finite else None
+
+    def onward(self, token_B: Tensor) -> Tensor:
+        """The tokens to read next: rows that have ended all read the same, as nobody looks."""
+        return torch.where(self._ended_B, self._eos[0], token_B) if len(self._eos) else token_B
 
     def compact(self) -> Tensor:
         """Leave the rows that have ended behind; places in the batch of those that stay."""
