@@ -16,6 +16,7 @@ import growth
 import harness
 import limit
 import overhead
+import repeats
 import shares
 import smollm2
 import widths
@@ -23,6 +24,7 @@ import widths
 OWN = {
     "generation": widths.generation,
     "update": widths.update,
+    "repeats": repeats.measure,
     "growth": growth.measure,
     "limit": limit.measure,
     "overhead": overhead.measure,

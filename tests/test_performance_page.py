@@ -18,6 +18,17 @@ def test_every_section_has_its_table():
     """Policy: a section that is measured is shown."""
     runs = (ROOT / "benchmarks/run.py").read_text()
     page = (ROOT / "docs/performance.md").read_text()
-    for name in ("generation", "update", "growth", "limit", "overhead", "smollm2", "step", "vllm"):
+    for name in (
+        "generation",
+        "update",
+        "growth",
+        "limit",
+        "overhead",
+        "smollm2",
+        "step",
+        "vllm",
+        "repeats",
+        "shares",
+    ):
         assert f'"{name}":' in runs
         assert f"<!-- begin bench-{name} -->" in page

@@ -7,7 +7,8 @@ from pathlib import Path
 from serve import TINY, case, serve
 
 import brorl
-from brorl.train import api
+from brorl.rollout import stems
+from brorl.train import api, batch
 from brorl.train import loop as loops
 
 JUNK = {
@@ -20,9 +21,18 @@ JUNK = {
 """The tiny policy of all figures, untrained: answers of 64 tokens, no two alike."""
 
 
+def apart():
+    """Every row through the model by itself, however many are equal."""
+    numbers = iter(range(1 << 60))
+    stems.APART = 0.0
+    batch._key = lambda row: next(numbers).to_bytes(8, "big")
+
+
 def runs(c):
     """A run of the quickstart, `steps` steps long, in a folder of its own; its start is cached."""
     spent = {}
+    if c.get("apart"):
+        apart()
 
     def booked(owner, name, key):
         real = getattr(owner, name)
@@ -53,6 +63,8 @@ def runs(c):
         # What a run does beside its steps and evaluations: rows, metrics, loggers, checkpoints.
         beside = spent["steps"] + spent["first"] - spent["inside"] - spent["eval"]
         return {
+            "generate": said["seconds"]["generate"],
+            "update": said["seconds"]["update"],
             "inside": spent["inside"],
             "recording": beside + spent["report"],
             "grade": said["seconds"]["grade"],
