@@ -16,6 +16,7 @@ import growth
 import harness
 import limit
 import overhead
+import profiles
 import repeats
 import shares
 import smollm2
@@ -27,6 +28,7 @@ OWN = {
     "repeats": repeats.measure,
     "growth": growth.measure,
     "limit": limit.measure,
+    "profile": profiles.measure,
     "overhead": overhead.measure,
     "shares": shares.measure,
     "smollm2": smollm2.measure,

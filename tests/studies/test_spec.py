@@ -15,6 +15,8 @@ from brorl.studies.runner.spec import (
     plan_runs,
     settings_of,
 )
+from brorl.studies.runner.text import study_names
+from brorl.tasks.build import build_task
 from brorl.train.plan import memory_parts
 from brorl.train.recipe import load_recipe
 
@@ -143,3 +145,17 @@ def test_what_does_not_fit_memory_is_refused_before_it_starts():
     ]
     with pytest.raises(ConfigError, match=r"\(rollout width \d+\) needs about [\d.,]+ GiB"):
         plan_runs(make_spec("width", [*wide, "rollout.max_new_tokens=200"]))
+
+
+@pytest.mark.parametrize("smoke", [False, True], ids=["full", "smoke"])
+@pytest.mark.parametrize("name", study_names())
+def test_every_arm_of_every_study_has_a_task_that_can_be_built(name, smoke):
+    """Policy: what an arm asks for reaches the task and is known there, before any run."""
+    for plan in plan_runs(make_spec(name, smoke=smoke, workers=0)):
+        if plan.seed:
+            continue
+        settings = settings_of(plan)
+        build_task(settings.task or {}, settings.data.model_dump())
+        if plan.start is not None:
+            start = load_recipe(plan.recipe, list(plan.start))
+            build_task(start.task or {}, start.data.model_dump())

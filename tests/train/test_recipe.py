@@ -384,3 +384,14 @@ def test_another_model_has_no_revision_of_the_first():
     both = {"model.path": "own/model", "model.revision": "main"}
     assert load_recipe("brorl", both).model.revision == "main"
     assert load_recipe("prorl", {"model": {"path": "own/model"}}).model.revision is None
+
+
+def test_a_mixture_replaces_a_task_and_a_task_a_mixture():
+    """By hand: a mixture has no prompt or size of its own; a single task has no `tasks`."""
+    mixture = {"name": "mixture", "tasks": [{"name": "chain_sum"}, {"name": "spell_backward"}]}
+    assert load_recipe("quickstart", {"task": mixture}).task == mixture
+    back = ["task.name=chain_sum", "task.prompt={question}"]
+    found = load_recipe("quickstart", [("task", mixture), *[tuple(x.split("=")) for x in back]])
+    assert found.task == {"name": "chain_sum", "prompt": "{question}"}
+    more = load_recipe("quickstart", [("task", mixture), ("task.tasks", mixture["tasks"][:1])])
+    assert more.task == mixture | {"tasks": mixture["tasks"][:1]}
