@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from brorl.studies.runner.contract import BUDGETS
 
@@ -71,6 +72,8 @@ def _curves(result: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Fig
             _arm(axes, [_xy(r, budget) for r in runs], arm["name"], number)
         matched = " (matched)" if budget == result["match"] else ""
         axes.set(xlabel=BUDGETS[budget] + matched)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 200k
         axes.grid(alpha=0.3)
     for axes in list(grid.flat)[len(budgets) :]:
         axes.set_visible(False)
@@ -115,4 +118,4 @@ def _chart(chart: Mapping[str, Any]) -> Figure:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(path, dpi=100, metadata={"Software": None})
+    figure.savefig(path, dpi=100, metadata={"Software": None}, pil_kwargs={"optimize": True})
