@@ -16,6 +16,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from brorl.errors import PolicyError
+from brorl.policy.allocator import keep_freed_memory
 from brorl.policy.lora import has_lora, save_lora
 from brorl.policy.model import Policy
 from brorl.policy.speech import Speech
@@ -142,6 +143,8 @@ def _ready(model: Any, tokenizer: Any, source: str, trained_length: int) -> Poli
             f"{model.get_output_embeddings().weight.shape[0]}"
         )
     policy = Policy(model, tokenizer, eos_ids, source)
+    if policy.device.type == "cpu":
+        keep_freed_memory()
     check_length(policy, trained_length)
     check_shared_prefix(policy)
     return policy
