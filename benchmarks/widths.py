@@ -46,16 +46,34 @@ def generation(repeats, threads):
 
 
 def update(repeats, threads):
-    """Forward and backward of the same rollouts, micro-batches of 64 rows on both sides."""
+    """Forward and backward of the same rollouts, the other side in micro-batches of 64 rows.
+
+    Ours in as many tokens a micro-batch, which is what `micro_batch_tokens` sets, and in as many
+    rows; memory is compared for both.
+    """
     figures = []
-    for shape in SHAPES:
-        readings = alternate(pair("update", shape, threads), repeats)
-        name = f"update, N = {N}, {shape} tokens, against a padded forward and backward"
+    for shape, (prompt, answer) in SHAPES.items():
+        rows = min(N, (ROWS * (prompt + answer) - prompt) // answer)
+        sides = pair("update", shape, threads)
+        by_rows = sides["brorl"]
+        many = case("update", shape) | {"rows": rows}
+        sides |= {
+            "brorl": lambda many=many: Side("ours", many, threads=threads),
+            "brorl, equal rows": by_rows,
+        }
+        readings = alternate(sides, repeats)
         target = TARGETS["update"].get(shape)
-        figures.append(
-            figure(name, readings, ours="brorl", theirs="hf", unit="s", target=target)
-            | {"tokens": N * SHAPES[shape][1]}
-        )
+        against = "against a padded forward and backward"
+        for ours, how, goal in (
+            ("brorl", f"{rows} rows a micro-batch, as many tokens as 64 padded ones", target),
+            ("brorl, equal rows", "64 rows a micro-batch on both sides", None),
+        ):
+            both = {"ours": ours, "theirs": "hf"}
+            name = f"update, N = {N}, {shape} tokens, {against}: {how}"
+            figures.append(figure(name, readings, **both, unit="s", target=goal))
+            name = f"growth of peak memory in that update, over the padded one's: {how}"
+            memory = {"unit": "bytes", "key": "peak_growth", "at_most": True}
+            figures.append(figure(name, readings, **both, **memory))
     return figures
 
 

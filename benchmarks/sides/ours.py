@@ -134,7 +134,7 @@ def steps(c):
             (type(policy), "read_prompts"),
             (type(policy), "read_next"),
             (type(policy), "logits"),
-            (type(policy), "_before_each_token"),
+            (type(policy), "score"),
             (torch.Tensor, "backward"),
             (type(optimizer), "step"),
         ):

@@ -49,14 +49,14 @@ def sample_keys(seed: int, first: int, count: int) -> NDArray[np.uint64]:
         return _mix64(np.uint64(seed) + _GOLDEN * (index + np.uint64(1)))
 
 
-def uniforms(keys: NDArray[np.uint64], position: int) -> NDArray[np.float64]:
-    """A uniform number in [0, 1) for each key at one position: float64, shape of `keys`.
+def uniforms(keys: NDArray[np.uint64], position: int | NDArray[np.uint64]) -> NDArray[np.float64]:
+    """A uniform number in [0, 1) for each key at a position: float64, shapes broadcast.
 
     u = top 53 bits of mix64(mix64(key) + golden * (position + 1)) / 2**53: SplitMix64 with the
     key as its seed, read at any position without drawing the ones before it (a counter-based
     generator: Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
     """
     with np.errstate(over="ignore"):
-        offset = _GOLDEN * np.uint64(position + 1)
+        offset = _GOLDEN * (np.asarray(position, dtype=np.uint64) + np.uint64(1))
         bits = _mix64(_mix64(keys) + offset)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -241,8 +241,14 @@ AttentionInterface.register(NAME, _attention)
 
 @contextmanager
 def shared_attention(model: Any) -> Iterator[None]:
-    """Within it, the model's layers call the attention function above instead of their own."""
+    """Within it, the model's layers call the attention function above instead of their own.
+
+    Setting it costs as much as a small layer does; a loop of forwards opens it once outside.
+    """
     before = model.config._attn_implementation
+    if before == NAME:
+        yield
+        return
     model.config._attn_implementation = NAME
     try:
         yield

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from brorl.errors import EngineError
 from brorl.policy.model import Policy, Prompts
-from brorl.policy.shared_prefix import NextReader, OwnCache
+from brorl.policy.shared_prefix import NextReader, OwnCache, shared_attention
 from brorl.rollout.checks import check_request
 from brorl.rollout.engine import (
     Completion,
@@ -34,8 +34,10 @@ from brorl.rollout.engine import (
 from brorl.rollout.prompt_cache import PromptCache
 from brorl.rollout.sampler import draw
 from brorl.rollout.stems import Stems
+from brorl.rollout.wave import Wave
 from brorl.seeds import sample_keys, uniforms
 
+_AHEAD = 16  # tokens for which random numbers are made at once
 _COMPACT_BELOW = 0.85  # of the rows still unfinished: below it, finished rows are moved out
 
 
@@ -129,7 +131,8 @@ class EmbeddedEngine:
             ]
         )
         try:
-            drawn = self._decode(prompts, group_R, keys_R, sampling)
+            with shared_attention(self._policy.model):
+                drawn = self._decode(prompts, group_R, keys_R, sampling)
         except _NonFinite as bad:
             problem = requests[parts[bad.group].request].problem_id
             raise EngineError(
@@ -141,15 +144,17 @@ class EmbeddedEngine:
         self, prompts: Prompts, group_R: Tensor, keys_R: NDArray[np.uint64], sampling: Sampling
     ) -> list[Completion]:
         policy, limit, device = self._policy, sampling.max_new_tokens, group_R.device
-        wave = _Wave(len(group_R), limit, policy.eos_ids, device)
+        wave = Wave(len(group_R), limit, policy.eos_ids, device)
         own = OwnCache(limit)
         group_B, keys_B = group_R, keys_R
         stems = Stems(group_B, len(prompts.lengths_G))
         reader = None
         logits_S = policy.logits(prompts.last_hidden_GD)
+        ahead: list[Tensor] = []  # random numbers of the next tokens, the last first
         for t in range(limit):
-            uniform = torch.from_numpy(uniforms(keys_B, t)).to(device)
-            token, logp = draw(logits_S[stems.of_B], uniform, sampling)
+            if not ahead:
+                ahead = self._uniforms(keys_B, range(t, min(t + _AHEAD, limit)), device)
+            token, logp = draw(logits_S[stems.of_B], ahead.pop(), sampling)
             left = wave.put(t, token, logp)
             if left is None:
                 broken = ~torch.isfinite(logp)
@@ -160,6 +165,7 @@ class EmbeddedEngine:
             if left < _COMPACT_BELOW * len(token):
                 stay = wave.compact()
                 token, group_B, keys_B = token[stay], group_B[stay], keys_B[stay.cpu().numpy()]
+                ahead = []
             parents = stems.grow(wave.onward(token), policy.vocabulary, stay)
             if parents is not None:
                 if reader is not None:
@@ -174,11 +180,17 @@ class EmbeddedEngine:
             self._note_kv_cache(reader)
         return self._completions(wave)
 
+    @staticmethod
+    def _uniforms(keys_B: NDArray[np.uint64], tokens: range, device: torch.device) -> list[Tensor]:
+        """float64 [B] for each of these tokens, the last first."""
+        drawn_UB = uniforms(keys_B[None], np.array(tokens, dtype=np.uint64)[::-1, None])
+        return list(torch.from_numpy(drawn_UB).to(device))
+
     def _note_kv_cache(self, reader: NextReader) -> None:
         """Keys and values held at once: prompts kept, and what the wave reads."""
         self._kv_cache = max(self._kv_cache, self._cache.nbytes + reader.nbytes)
 
-    def _completions(self, wave: "_Wave") -> list[Completion]:
+    def _completions(self, wave: Wave) -> list[Completion]:
         wave.settle()
         tokens = wave.tokens_RT.to("cpu", torch.int32).numpy()
         logps = wave.logp_RT.cpu().numpy()
@@ -197,59 +209,6 @@ class EmbeddedEngine:
                 zip(wave.length_R.tolist(), wave.ended_R.tolist(), strict=True)
             )
         ]
-
-
-class _Wave:
-    """Answers in the making: all R of a wave, and of these the B rows still in the batch.
-
-    Args:
-        rows: R.
-        limit: tokens of an answer, at most.
-        eos_ids: tokens that end one.
-        device: of everything here.
-    """
-
-    def __init__(
-        self, rows: int, limit: int, eos_ids: frozenset[int], device: torch.device
-    ) -> None:
-        self.tokens_RT = torch.zeros(rows, limit, dtype=torch.int64, device=device)
-        self.logp_RT = torch.zeros(rows, limit, dtype=torch.float32, device=device)
-        self.length_R = torch.zeros(rows, dtype=torch.int64, device=device)
-        self.ended_R = torch.zeros(rows, dtype=torch.bool, device=device)
-        self._eos = torch.tensor(sorted(eos_ids), device=device)
-        self._batch: Tensor | slice = slice(None)  # rows in the batch; all of them at first
-        self._length_B = self.length_R.clone()
-        self._ended_B = self.ended_R.clone()
-
-    def put(self, t: int, token_B: Tensor, logp_B: Tensor) -> int | None:
-        """Note token t of each row; how many have not ended. None where a log-prob is not finite.
-
-        What a row draws after its end is noted too and cut off later. Waits for the device once.
-        """
-        self.tokens_RT[self._batch, t] = token_B
-        self.logp_RT[self._batch, t] = logp_B
-        self._length_B += ~self._ended_B
-        eos = self._eos
-        self._ended_B |= token_B == eos if len(eos) == 1 else torch.isin(token_B, eos)
-        ended, finite = torch.stack([self._ended_B.sum(), torch.isfinite(logp_B.sum())]).tolist()
-        return len(token_B) - int(ended) if finite else None
-
-    def onward(self, token_B: Tensor) -> Tensor:
-        """The tokens to read next: rows that have ended all read the same, as nobody looks."""
-        return torch.where(self._ended_B, self._eos[0], token_B) if len(self._eos) else token_B
-
-    def compact(self) -> Tensor:
-        """Leave the rows that have ended behind; places in the batch of those that stay."""
-        self.settle()
-        stay = (~self._ended_B).nonzero()[:, 0]
-        self._batch = stay if isinstance(self._batch, slice) else self._batch[stay]
-        self._length_B, self._ended_B = self._length_B[stay], self._ended_B[stay]
-        return stay
-
-    def settle(self) -> None:
-        """Bring what is known of the batch into that of the wave."""
-        self.length_R[self._batch] = self._length_B
-        self.ended_R[self._batch] = self._ended_B
 
 
 def rows_per_wave(policy: Policy, budget: int, prompt_tokens: int, new_tokens: int) -> int:
