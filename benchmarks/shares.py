@@ -39,7 +39,7 @@ def _run(repeats, threads):
     """Shares in whole runs, saved, recorded and reported as the quickstart says."""
     figures = []
     for name, policy, steps, target in (
-        ("tiny policy, junk of 64 tokens", "junk", 4, {"grade": 0.05, "recording": 0.03}),
+        ("tiny policy, junk of 64 tokens", "junk", 8, {"grade": 0.05, "recording": 0.03}),
         (
             "quickstart, 0.14 M weights, words",
             "quickstart",
