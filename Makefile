@@ -95,7 +95,7 @@ evaluation-figures: setup
 statistics-tables: setup
 	$(BIN)/python docs/render_statistics.py --measure
 
-# Everything side by side, ten minutes on two idle cores: results.json, results.html and the tables
+# Everything side by side, twenty minutes on two idle cores: results.json, results.html and the tables
 # of docs/performance.md. `bench-peers`: the same against TRL and vLLM, in their environments.
 bench: setup
 	$(BIN)/python benchmarks/run.py
