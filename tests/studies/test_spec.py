@@ -147,6 +147,12 @@ def test_what_does_not_fit_memory_is_refused_before_it_starts():
         plan_runs(make_spec("width", [*wide, "rollout.max_new_tokens=200"]))
 
 
+@pytest.mark.parametrize("device", ["cuda:63", "tpu9"])
+def test_a_device_that_is_not_there_is_one_line(device):
+    with pytest.raises(ConfigError, match=f"model.device: '{device}' cannot be used here: "):
+        plan_runs(make_spec("width", [f"model.device={device}"]))
+
+
 @pytest.mark.parametrize("smoke", [False, True], ids=["full", "smoke"])
 @pytest.mark.parametrize("name", study_names())
 def test_every_arm_of_every_study_has_a_task_that_can_be_built(name, smoke):

@@ -23,13 +23,13 @@ def check_memory(arm: str, settings: TrainSettings, *, workers: int, bytes_here:
         bytes_here: of this machine; 0 asks it.
 
     Raises:
-        ConfigError: needed and there, in GiB, and the largest part.
+        ConfigError: needed and there, in GiB, and the largest part; or a device that is not there.
     """
     try:
         shape = model_shape(settings)
     except ConfigError:
         return
-    here = bytes_here or _memory_of(settings.model.device)
+    here = bytes_here or _memory_of(settings)
     parts, _ = memory_parts(settings, shape, PROMPT_TOKENS)
     needed = workers * parts["total"]
     if needed <= here:
@@ -44,10 +44,13 @@ def check_memory(arm: str, settings: TrainSettings, *, workers: int, bytes_here:
     )
 
 
-def _memory_of(device: str) -> int:
-    """Bytes of the device that a run would take: the GPU's where it takes one."""
+def _memory_of(settings: TrainSettings) -> int:
+    """Bytes of the device that a run would take. Raises ConfigError where it is not there."""
     import torch
 
-    if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()):
-        return int(torch.cuda.mem_get_info(device if device != "auto" else None)[1])
+    from brorl.train.opening import device_of
+
+    device = device_of(settings)
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info(device)[1])
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
