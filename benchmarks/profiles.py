@@ -6,26 +6,22 @@ from harness import Side, alternate, stated
 from widths import SHAPES, case
 
 KINDS = {
-    "products with weights": ("mm", "addmm", "linear", "addmm_"),
-    "products of attention": ("bmm", "baddbmm", "baddbmm_", "_scaled_dot_product"),
-    "copies": ("copy_", "cat", "index", "index_select", "gather", "fill_", "zero_", "clone"),
+    "products with weights": ("mm", "addmm", "linear"),
+    "products of attention": ("bmm", "baddbmm"),
+    "copies": ("copy", "cat", "index", "index_select", "gather", "fill", "zero", "clone"),
     "softmax, exponents, sums": ("softmax", "_log_softmax", "exp", "exp2", "sum", "amax", "cumsum"),
     "gates, norms, rotations": ("silu", "mul", "add", "sub", "div", "addcmul", "rsqrt", "square"),
 }
 REST = "everything else, Python between operations too"
+KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
 
 
 def kind_of(operation):
-    """The first kind one of whose names begins the operation's, in-place and backward forms too."""
-    if not operation.startswith("aten::"):
-        return REST
-    name = operation.removeprefix("aten::")
-    for kind, names in KINDS.items():
-        if any(name.rstrip("_").removesuffix("_backward") == n.rstrip("_") for n in names):
-            return kind
-    if name.startswith("_scaled_dot_product"):
+    """Of torch's name of an operation; in-place and backward forms are as the operation itself."""
+    if operation.startswith("aten::_scaled_dot_product"):
         return "products of attention"
-    return REST
+    plain = operation.removeprefix("aten::").rstrip("_").removesuffix("_backward")
+    return KIND_OF.get(plain, REST) if operation.startswith("aten::") else REST
 
 
 def measure(repeats, threads):

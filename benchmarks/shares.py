@@ -1,4 +1,4 @@
-"""What of a wide step is not the model's: grading, recording, reporting, and learning of it all."""
+"""What of a wide step is not the model's: grading, recording, reporting."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ def _grading(repeats, threads):
 
     A step hands them to other processes while it samples; here nothing is hidden.
     """
-    c = case("step", MATH, overhead=False)
+    c = case("step", MATH)
     sides = {
         "step": partial(Side, "ours", c, threads=threads),
         "grade": partial(Side, "ours", c | {"work": "grade"}, threads=threads),

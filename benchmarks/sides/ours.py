@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import torch
-from serve import NO_TOKEN, TINY, case, prompt_text, serve
+from serve import NO_TOKEN, TINY, booked, case, prompt_text, serve
 from torch.nn import functional as F
 
 from brorl.policy.load import load_policy, tiny_policy
@@ -117,19 +117,8 @@ def steps(c):
     numbers = iter(range(1, 1 << 30))
     inside = {"s": 0.0}
 
-    def timed(owner, method):
-        """Book the time in calls of the model, its backward pass and its optimizer."""
-        real = getattr(owner, method)
-
-        def call(self, *args, **kwargs):
-            start, before = time.perf_counter(), inside["s"]
-            out = real(self, *args, **kwargs)
-            inside["s"] = before + time.perf_counter() - start  # a call within counts once
-            return out
-
-        setattr(owner, method, call)
-
     if c.get("overhead"):
+        # Calls of the model, its backward pass and its optimizer.
         for owner, method in (
             (type(policy), "read_prompts"),
             (type(policy), "read_next"),
@@ -138,7 +127,7 @@ def steps(c):
             (torch.Tensor, "backward"),
             (type(optimizer), "step"),
         ):
-            timed(owner, method)
+            booked(owner, method, inside, "s")
 
     def work():
         inside["s"] = 0.0

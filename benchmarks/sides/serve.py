@@ -54,6 +54,20 @@ def serve(work):
         say(meter.reading | (more or {}))
 
 
+def booked(owner, name, spent, key):
+    """Book the seconds in calls of owner.name under spent[key]; a call within one counts once."""
+    real = getattr(owner, name)
+
+    def call(*args, **kwargs):
+        start, before = time.perf_counter(), spent[key]
+        try:
+            return real(*args, **kwargs)
+        finally:
+            spent[key] = before + time.perf_counter() - start
+
+    setattr(owner, name, call)
+
+
 def prompt_text(tokens):
     """A text of so many characters, which are tokens of the character tokenizer."""
     words = "the sum of all terms up to n is what was asked for and "

@@ -1,10 +1,9 @@
 """brorl's whole run of a shipped recipe: what of a run's seconds is grading, recording, report."""
 
 import tempfile
-import time
 from pathlib import Path
 
-from serve import TINY, case, serve
+from serve import TINY, booked, case, serve
 
 import brorl
 from brorl.rollout import stems
@@ -25,7 +24,7 @@ def apart():
     """Every row through the model by itself, however many are equal."""
     numbers = iter(range(1 << 60))
     stems.APART = 0.0
-    batch._key = lambda row: next(numbers).to_bytes(8, "big")
+    batch._answer = lambda row: (row.group, next(numbers).to_bytes(8, "big"))
 
 
 def runs(c):
@@ -34,23 +33,11 @@ def runs(c):
     if c.get("apart"):
         apart()
 
-    def booked(owner, name, key):
-        real = getattr(owner, name)
-
-        def call(*args, **kwargs):
-            start = time.perf_counter()
-            try:
-                return real(*args, **kwargs)
-            finally:
-                spent[key] += time.perf_counter() - start
-
-        setattr(owner, name, call)
-
-    booked(loops, "train_step", "inside")
-    booked(loops.Loop, "_evaluate", "eval")
-    booked(loops.Loop, "_one", "steps")
-    booked(loops.Loop, "_first", "first")
-    booked(api, "write_report", "report")
+    booked(loops, "train_step", spent, "inside")
+    booked(loops.Loop, "_evaluate", spent, "eval")
+    booked(loops.Loop, "_one", spent, "steps")
+    booked(loops.Loop, "_first", spent, "first")
+    booked(api, "write_report", spent, "report")
 
     def work():
         spent.update(dict.fromkeys(("inside", "eval", "steps", "first", "report"), 0.0))

@@ -119,21 +119,27 @@ def micro_batches(rows: Sequence[Row], budget: int) -> list[list[Row]]:
     that little is padding, equal ones together; the longest part comes first, so that a shortage
     of memory shows at once.
     """
+    answers = [(row, _answer(row)) for row in rows]
+    answers.sort(key=lambda x: (x[0].group, x[0].length, x[1]))
     parts: list[list[Row]] = []
+    costs: list[int] = []  # of each part: its distinct answers times the longest
     prompts = longest = distinct = 0  # of the open part: prompt tokens; answers
-    for row in sorted(rows, key=lambda r: (r.group, r.length, _key(r))):
-        last = parts[-1][-1] if parts else None
-        opens = last is None or last.group != row.group
-        new = opens or last is None or _key(last) != _key(row)
+    last = None
+    for row, answer in answers:
+        opens = last is None or last[0] != row.group
         grown = prompts + opens * len(row.prompt)
-        width = max(longest, row.length)
-        if parts and grown + (distinct + new) * width <= budget:
-            parts[-1].append(row)
-            prompts, longest, distinct = grown, width, distinct + new
+        width, more = max(longest, row.length), distinct + (answer != last)
+        if parts and grown + more * width <= budget:
+            prompts, longest, distinct = grown, width, more
         else:
-            parts.append([row])
+            parts.append([])
+            costs.append(0)
             prompts, longest, distinct = len(row.prompt), row.length, 1
-    return sorted(parts, key=lambda part: -len(_merged(part)[0]) * max(r.length for r in part))
+        parts[-1].append(row)
+        costs[-1] = distinct * longest
+        last = answer
+    order = sorted(range(len(parts)), key=lambda i: -costs[i])
+    return [parts[i] for i in order]
 
 
 def tensors(rows: Sequence[Row], device: torch.device) -> Micro:
@@ -167,13 +173,13 @@ def _merged(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
     places: dict[tuple[int, bytes], int] = {}
     answer = []
     for row in rows:
-        place = places.setdefault((row.group, _key(row)), len(kept))
+        place = places.setdefault(_answer(row), len(kept))
         if place == len(kept):
             kept.append(row)
         answer.append(place)
     return kept, answer
 
 
-def _key(row: Row) -> bytes:
-    """Equal for equal answers of one group, and only for them."""
-    return row.sample.completion.tokens.tobytes()
+def _answer(row: Row) -> tuple[int, bytes]:
+    """Equal for equal answers to one prompt, and only for them."""
+    return row.group, row.sample.completion.tokens.tobytes()

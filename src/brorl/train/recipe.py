@@ -185,10 +185,8 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     for width, other in (("n", "waves"), ("waves", "n")):  # they exclude each other: the new one
         if above.get(width) is not None and other not in above:
             out.pop(other, None)
-    if (
-        "tasks" in above and "tasks" not in below
-    ):  # a mixture: each of its tasks has its own settings
-        out = dict(above)
+    if "tasks" in above and "tasks" not in below:
+        out = dict(above)  # a mixture has no settings but those of its tasks
     elif above.get("name") not in (None, below.get("name")) and "tasks" not in above:
         out.pop("tasks", None)
     if above.get("path") not in (None, below.get("path")) and "revision" not in above:
