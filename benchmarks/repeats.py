@@ -11,9 +11,10 @@ def measure(repeats, threads):
     figures = []
     for n, prompts in ((64, 16), (N, 2)):
         c = {"policy": "quickstart", "n": n, "prompts": prompts, "steps": 10, "threads": threads}
+        apart = c | {"without": "repeats"}
         sides = {
             "brorl": partial(Side, "training", c, threads=threads),
-            "every row by itself": partial(Side, "training", c | {"apart": True}, threads=threads),
+            "every row by itself": partial(Side, "training", apart, threads=threads),
         }
         readings = alternate(sides, repeats)
         for key, what in (("generate", "sampling"), ("update", "update"), ("inside", "steps")):

@@ -16,6 +16,7 @@ import growth
 import harness
 import limit
 import overhead
+import pieces
 import profiles
 import repeats
 import shares
@@ -29,6 +30,8 @@ OWN = {
     "growth": growth.measure,
     "limit": limit.measure,
     "profile": profiles.measure,
+    "functions": profiles.functions,
+    "pieces": pieces.measure,
     "overhead": overhead.measure,
     "shares": shares.measure,
     "smollm2": smollm2.measure,

@@ -32,7 +32,7 @@ def paragraphs() -> str:
         lines.append(
             f"- **[{name}](studies/results/{name}/report.md)**: {result['text']['title']} "
             f"*The prediction {verdict(result)}.* {result['because']} "
-            f"({result['spec']['seeds']} seeds, {size(result)}.)"
+            f"({result['spec']['seeds']} seeds, {size(result)}.)" + more_seeds(result)
         )
     missing = [name for name, result in outcomes().items() if result is None]
     if missing:
@@ -70,6 +70,28 @@ def verdict(result: dict[str, Any]) -> str:
     return {True: "held", False: "failed", None: "could not be decided at this size"}[
         result["holds"]
     ]
+
+
+def more_seeds(result: dict[str, Any]) -> str:
+    """What would decide: seeds for the comparisons with the first arm that hold 0."""
+    from brorl.studies.runner.report import MOST_SEEDS, open_differences
+
+    told = open_differences(result)
+    if result["holds"] is not None or not told:
+        return ""
+    known = sorted(s for s in told.values() if s is not None)
+    beyond = len(told) - len(known)
+    parts = []
+    if known:
+        span = f"{known[0]}" if known[0] == known[-1] else f"{known[0]} to {known[-1]}"
+        parts.append(f"{span} seeds would tell {len(known)} of them from 0")
+    if beyond:
+        parts.append(f"{beyond} would stay open with {MOST_SEEDS:,}")
+    total = sum(len(at[result["match"]]["comparisons"]) for at in result["matched"].values())
+    return (
+        f" Of {total} comparisons with a control at equal samples {len(told)} leave 0 open; were "
+        f"differences and spread as seen, {' and '.join(parts)} (column «seeds to tell»)."
+    )
 
 
 def size(result: dict[str, Any]) -> str:

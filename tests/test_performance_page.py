@@ -29,6 +29,9 @@ def test_every_section_has_its_table():
         "vllm",
         "repeats",
         "shares",
+        "profile",
+        "functions",
+        "pieces",
     ):
         assert f'"{name}":' in runs
         assert f"<!-- begin bench-{name} -->" in page

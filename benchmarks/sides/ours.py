@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from serve import NO_TOKEN, TINY, booked, case, prompt_text, serve
 from torch.nn import functional as F
+from without import take_out
 
 from brorl.policy.load import load_policy, tiny_policy
 from brorl.policy.tiny import TinyShape
@@ -51,9 +52,14 @@ def generation(c):
     prompt, how = prompt_of(policy, c), Sampling(1.0, 1.0, 0, c["answer"])
     seeds = iter(range(1 << 30))
 
+    groups = c["n"] if c.get("lonely") else 1  # lonely: every answer reads a prompt of its own
+    of_group = c["n"] // groups
+
     def work():
         engine.weights_changed(0)  # as after an update: the prompt is encoded again
-        engine.sample([Request("g", "p", prompt, 0, c["n"], next(seeds))], how)
+        engine.sample(
+            [Request(f"g{i}", "p", prompt, 0, of_group, next(seeds)) for i in range(groups)], how
+        )
 
     return work
 
@@ -71,9 +77,12 @@ def updates(c):
     def work():
         policy.model.zero_grad(set_to_none=True)
         for part in tokens.split(c["rows"]):
-            group = torch.zeros(len(part), dtype=torch.int64)
+            # lonely: every answer reads a prompt of its own
+            group = torch.arange(len(part)) if c.get("lonely") else torch.zeros(len(part)).long()
             lengths = torch.full((len(part),), c["answer"])
-            policy.score([prompt], group, part, lengths, temperature=1.0).logp_M.sum().backward()
+            prompts = [prompt] * (int(group[-1]) + 1)
+            scored = policy.score(prompts, group, part, lengths, temperature=1.0)
+            scored.logp_M.sum().backward()
 
     return work
 
@@ -175,16 +184,19 @@ def copies(c):
 
 
 def logprobs(c):
-    """Log-probs of tokens from hidden states, forward and backward."""
+    """Log-probs of tokens from hidden states, forward and backward; `whole`: in one chunk."""
     from brorl.policy.token_logprobs import token_logprobs
 
     hidden = torch.randn(c["tokens"], c["hidden"], requires_grad=True)
     weight = torch.randn(c["vocabulary"], c["hidden"], requires_grad=True)
     target = torch.randint(c["vocabulary"], (c["tokens"],))
 
+    chunk = {"chunk_elements": weight.shape[0] * len(target)} if c.get("whole") else {}
+
     def work():
         hidden.grad = weight.grad = None
-        token_logprobs(hidden, weight, None, target, temperature=1.0).logp_M.sum().backward()
+        found = token_logprobs(hidden, weight, None, target, temperature=1.0, **chunk)
+        found.logp_M.sum().backward()
 
     return work
 
@@ -237,5 +249,7 @@ WORK = {
 if __name__ == "__main__":
     random.seed(0)
     chosen = case()
+    if chosen.get("without"):
+        take_out(chosen["without"])
     made = WORK[chosen["work"]](chosen)
     serve(profiled(made) if chosen.get("profile") else made)

@@ -5,7 +5,7 @@ import pytest
 
 from brorl.errors import ShapeError
 from brorl.seeds import generator
-from brorl.stats.clustered import clustered_difference, crossed_difference
+from brorl.stats.clustered import clustered_difference, crossed_difference, runs_to_tell
 from brorl.stats.paired import paired_t
 
 
@@ -115,6 +115,47 @@ def test_runs_that_agree_leave_the_problem_level_alone():
     assert_same_test(got.test, paired_t(y - x, level=0.9))
 
 
+@pytest.mark.parametrize(("difference", "told"), [(1.0, 18), (2.0, 7), (3.0, 5)])
+def test_runs_to_tell_by_tables_of_t(difference, told):
+    """By hand: 3 runs gave a standard error of 2/sqrt(3) and problems none, so S runs give
+    2/sqrt(S) with S - 1 degrees of freedom. t(17) = 2.110, t(6) = 2.447, t(4) = 2.776: half widths
+    0.9946 at 18 (1.028 at 17), 1.850 at 7 (2.099 at 6), 2.483 at 5 (3.182 at 4)."""
+    given = {"runs": 3, "run_standard_error": 2 / np.sqrt(3), "problem_standard_error": 0.0}
+    got = runs_to_tell(difference, **given, problems=100, level=0.95)
+    assert got == told
+    assert runs_to_tell(-difference, **given, problems=100, level=0.95) == told
+
+
+def test_runs_to_tell_is_when_the_interval_leaves_zero():
+    """Oracle: `crossed_difference` of as many runs with the spread that was seen."""
+    rng = generator(3, "told")
+    seen = rng.normal(0.3, 1.0, (4, 1)) + rng.normal(0, 0.5, (1, 30))
+    found = crossed_difference(np.zeros_like(seen), seen, level=0.9)
+    told = runs_to_tell(
+        found.test.difference.value,
+        runs=4,
+        run_standard_error=found.run_standard_error,
+        problem_standard_error=found.problem_standard_error,
+        problems=30,
+        level=0.9,
+    )
+    shape = (seen - seen.mean(axis=1, keepdims=True)).mean(axis=0)
+    for runs, leaves in ((told - 1, False), (told, True)):
+        # Run means of the same mean and variance as seen, problems as they were.
+        spread = np.linspace(-1, 1, runs)
+        spread *= seen.mean(axis=1).std(ddof=1) / spread.std(ddof=1)
+        again = found.test.difference.value + spread[:, None] + shape[None]
+        low, high = crossed_difference(np.zeros_like(again), again, level=0.9).test.difference[1:]
+        assert (low > 0 or high < 0) is leaves
+
+
+def test_problems_can_be_too_few_for_any_number_of_runs():
+    """A case: the problems alone leave more than the difference."""
+    given = {"runs": 3, "run_standard_error": 0.1, "problem_standard_error": 1.0}
+    assert runs_to_tell(0.5, **given, problems=50, level=0.95) is None
+    assert runs_to_tell(0.0, **given, problems=50, level=0.95) is None
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -125,6 +166,17 @@ def test_runs_that_agree_leave_the_problem_level_alone():
         (lambda: crossed_difference([[1, 2]], [[1, 2], [1, 2]], level=0.9), r"got \[1, 2\]"),
         (lambda: crossed_difference([[1, 2]] * 2, [[1, 2, 3]] * 2, level=0.9), r"\[2, 3\]"),
         (lambda: crossed_difference([[1, 2]] * 2, [[1, np.nan]] * 2, level=0.9), "finite"),
+        (
+            lambda: runs_to_tell(
+                0.1,
+                runs=1,
+                run_standard_error=0.1,
+                problem_standard_error=0.1,
+                problems=9,
+                level=0.9,
+            ),
+            "2 runs",
+        ),
     ],
 )
 def test_refuses(call, message):

@@ -16,7 +16,7 @@ from brorl.report.load import read_counts
 from brorl.studies.runner import report
 from brorl.studies.runner import run as runner
 from brorl.studies.runner.progress import Quiet
-from brorl.studies.runner.report import write_study_report
+from brorl.studies.runner.report import open_differences, tables, write_study_report
 from brorl.studies.runner.run import answer, report_study, run_study
 from brorl.studies.runner.spec import make_spec
 
@@ -187,6 +187,23 @@ def test_the_report_needs_the_result_alone(made, tmp_path):
     (tmp_path / "result.json").write_text('{"format": "other", "version": 1}')
     with pytest.raises(DataError, match="not the result of a study"):
         report_study(tmp_path)
+
+
+def test_it_says_how_many_seeds_an_open_difference_would_take(made, tmp_path):
+    """By hand: 2 seeds gave +-0.1 about 0.1, so their standard error is 0.1; that of problems is 0.
+    S seeds give t(S - 1) 0.1 sqrt(2 / S): 0.101 at 10 (t(9) = 2.262), 0.0950 at 11 (2.228)."""
+    result = result_of(made[0])
+    (block,) = result["matched"]
+    c = result["matched"][block][result["match"]]["comparisons"][0]
+    c |= {"value": 0.1, "low": -0.8, "high": 1.0, "per_seed": [0.0, 0.2]}
+    c["standard_error"] = {"seeds": 0.1, "problems": 0.0}
+    assert open_differences(result)[c["b"]] == 11
+    (table,) = [t for t in tables(result) if "seeds to tell" in t.columns]
+    assert [row[-1] for row in table.rows if row[0] == c["b"]] == ["11"]
+    c["low"] = 0.05  # told already
+    assert c["b"] not in open_differences(result)
+    (table,) = [t for t in tables(result) if "seeds to tell" in t.columns]
+    assert [row[-1] for row in table.rows if row[0] == c["b"]] == [None]
 
 
 def test_what_a_user_typed_cannot_become_markup(made, tmp_path, monkeypatch):

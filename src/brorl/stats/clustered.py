@@ -120,3 +120,53 @@ def crossed_difference(a_SK: ArrayLike, b_TK: ArrayLike, *, level: float) -> Cro
         float(np.sqrt(runs)),
         float(np.sqrt(total)),
     )
+
+
+def runs_to_tell(
+    difference: float,
+    *,
+    runs: int,
+    run_standard_error: float,
+    problem_standard_error: float,
+    problems: int,
+    level: float,
+    most: int = 1000,
+) -> int | None:
+    """Matched runs an arm at which the interval would leave 0, were all as it was seen.
+
+        smallest S with  t_df(S) sqrt(R^2 S0 / S + P^2) < |difference|
+
+    S0 runs gave the standard errors R of runs and P of problems; the problems stay as many, so
+    that P does not shrink. df(S) by Satterthwaite, as in `crossed_difference`.
+
+    Args:
+        difference: as seen; it is taken for the true one, which flatters a large chance finding.
+        runs: S0 >= 2, matched runs of each arm.
+        run_standard_error: R >= 0, of the mean difference over S0 runs.
+        problem_standard_error: P >= 0.
+        problems: K >= 2.
+        level: of the interval.
+        most: the largest S tried.
+
+    Returns:
+        S in [2, most]; None where no such number of runs would do.
+
+    Raises:
+        ShapeError: a number out of its range, or not finite.
+    """
+    seen = (difference, run_standard_error, problem_standard_error)
+    if not np.isfinite(seen).all() or min(seen[1:]) < 0 or runs < 2 or problems < 2:
+        raise ShapeError(
+            f"need finite numbers, standard errors >= 0, 2 runs and 2 problems, got {seen}, "
+            f"{runs} and {problems}"
+        )
+    of_problems = problem_standard_error**2
+    for s in range(2, most + 1):
+        of_runs = run_standard_error**2 * runs / s
+        total = of_problems + of_runs
+        weight = of_problems**2 / (problems - 1) + of_runs**2 / (s - 1)
+        df = total * total / weight if weight > 0 else problems - 1
+        low, high = t_test(difference, float(np.sqrt(total)), df, level=level).difference[1:]
+        if low > 0 or high < 0:
+            return s
+    return None

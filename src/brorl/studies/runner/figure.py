@@ -1,6 +1,7 @@
 """Figures of a study, drawn from result.json by matplotlib."""
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
+from PIL import Image
 
 from brorl.studies.runner.contract import BUDGETS
 
@@ -118,4 +120,7 @@ def _chart(chart: Mapping[str, Any]) -> Figure:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(path, dpi=100, metadata={"Software": None}, pil_kwargs={"optimize": True})
+    """As a PNG of 128 colours: a fifth of the bytes for the same picture."""
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=100, metadata={"Software": None})
+    Image.open(drawn).convert("RGB").quantize(128).save(path, optimize=True)

@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined, TemplateError
 
 from brorl.errors import ConfigError, DataError
 from brorl.record.files import write_atomic
+from brorl.stats.clustered import runs_to_tell
 from brorl.stats.intervals import Interval
 from brorl.studies.runner.analysis import at_amount, shown
 from brorl.studies.runner.contract import BUDGETS, Plain, Table
@@ -19,6 +20,8 @@ from brorl.studies.runner.progress import clock
 
 REPORT, MARKDOWN = "report.html", "report.md"
 VERDICTS = {True: "holds", False: "refuted", None: "not decided"}
+MOST_SEEDS = 1000
+"""Beyond so many, a difference counts as out of reach."""
 
 
 def write_study_report(folder: Path) -> Path:
@@ -52,8 +55,8 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     return [
         *(_comparisons(result, block) for block in result["matched"]),
         *of_study,
-        *(_all_budgets(result, block) for block in result["matched"]),
-        _spending(result),
+        *(_all_budgets(result, block) for block in result["matched"] if _spent(result, block)),
+        *([_spending(result)] if any(_spent(result, b) for b in result["matched"]) else []),
         _arms(result),
         _runs(result),
     ]
@@ -116,6 +119,11 @@ def _head(result: Mapping[str, Any]) -> list[str]:
     return [*lines, "", *(f"- {name}: {words}" for name, words in facts(result))]
 
 
+def _spent(result: Mapping[str, Any], block: str) -> bool:
+    """Whether arms of the block spent anything; those that are only measured did not."""
+    return any(at["amount"] > 0 for at in result["matched"][block].values())
+
+
 def _of_block(result: Mapping[str, Any], block: str) -> str:
     return "" if len(result["matched"]) == 1 else f"{block}: "
 
@@ -134,16 +142,57 @@ def _comparisons(result: Mapping[str, Any], block: str) -> Table:
                 _difference(c),
                 c and c["p_holm"],
                 ", ".join(f"{d:+.3f}" for d in c["per_seed"]) if c else None,
+                _seeds_that_tell(result, block, c),
             ]
         )
     level = f"{100 * result['level']:g} %"
     return Table(
         f"{_of_block(result, block)}Held-out pass@1 at {at_amount(result['match'], at['amount'])}",
-        ("arm", "pass@1", f"minus {control}", "p (Holm)", "each seed"),
+        ("arm", "pass@1", f"minus {control}", "p (Holm)", "each seed", "seeds to tell"),
         rows,
         f"{level} intervals; seeds and problems are both draws; differences are of runs that "
-        "share a seed's start. Between two evaluations scores are linear in the budget.",
+        "share a seed's start. Between two evaluations scores are linear in the budget. Seeds to "
+        "tell: where the interval holds 0, how many would clear it of 0 on as many problems, were "
+        "difference and spread as seen.",
     )
+
+
+def open_differences(result: Mapping[str, Any]) -> dict[str, int | None]:
+    """Seeds that each comparison with a control would take, where its interval holds 0.
+
+    At the budget that the study matches on, by the name of the arm; None: no number up to 1,000.
+    """
+    return {
+        c["b"]: seeds_to_tell(result, block, c)
+        for block, budgets in result["matched"].items()
+        for c in budgets[result["match"]]["comparisons"]
+        if c["low"] <= 0 <= c["high"]
+    }
+
+
+def seeds_to_tell(result: Mapping[str, Any], block: str, c: Mapping[str, Any]) -> int | None:
+    """`stats.clustered.runs_to_tell` of a comparison; None also with a single seed."""
+    of = c["standard_error"]
+    if of["seeds"] is None:
+        return None
+    return runs_to_tell(
+        c["value"],
+        runs=len(c["per_seed"]),
+        run_standard_error=of["seeds"],
+        problem_standard_error=of["problems"],
+        problems=result["problems"][block],
+        level=result["level"],
+        most=MOST_SEEDS,
+    )
+
+
+def _seeds_that_tell(
+    result: Mapping[str, Any], block: str, c: Mapping[str, Any] | None
+) -> str | None:
+    if c is None or not c["low"] <= 0 <= c["high"]:
+        return None
+    told = seeds_to_tell(result, block, c)
+    return f"{told:,}" if told else f"> {MOST_SEEDS:,}"
 
 
 def _all_budgets(result: Mapping[str, Any], block: str) -> Table:
