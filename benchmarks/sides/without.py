@@ -80,11 +80,11 @@ def _one_grading():
 
 def _compiled():
     """The other way round: passes of the fused layer between its products made by a compiler."""
-    from brorl.policy import fused_layer
+    from brorl.policy import layer_halves
 
-    for name in ("_inverse_rms", "_normed", "_norm_backward", "_rotate"):
-        compiled = torch.compile(getattr(fused_layer, name), dynamic=True)
-        setattr(fused_layer, name, compiled)
+    for name in ("_inverse_rms", "_normed", "_norm_backward", "rotate"):
+        compiled = torch.compile(getattr(layer_halves, name), dynamic=True)
+        setattr(layer_halves, name, compiled)
 
 
 PIECES = {

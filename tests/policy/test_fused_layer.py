@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from brorl.policy import fused_layer
+from brorl.policy import fused_layer, layer_halves
 from brorl.policy.shared_prefix import PromptReader, shared_attention
 
 from .small_models import ARCHITECTURES, model_of, named_policy
@@ -28,16 +28,17 @@ def run(model, ids):
 def count(monkeypatch):
     """How often the fused projection runs."""
     calls = []
-    for name in ("_project",):
-        real = getattr(fused_layer, name)
-        monkeypatch.setattr(fused_layer, name, lambda *a, real=real: calls.append(1) or real(*a))
+    real = fused_layer.project
+    monkeypatch.setattr(fused_layer, "project", lambda *a: calls.append(1) or real(*a))
     return calls
 
 
+@pytest.mark.parametrize("elements", [1, 200, layer_halves.CPU_ELEMENTS])
 @pytest.mark.parametrize("name", FUSED)
-def test_values_and_gradients_are_the_stock_layers(name, monkeypatch):
-    """Oracle: the same weights in a model that was never touched, through autograd. Float error:
-    1e-5 of the whole gradient's norm."""
+def test_values_and_gradients_are_the_stock_layers(name, elements, monkeypatch):
+    """Oracle: the same weights in a model that was never touched, through autograd. Pieces of a
+    token, of some, of all. Float error: 1e-5 of the whole gradient's norm."""
+    monkeypatch.setattr(layer_halves, "CPU_ELEMENTS", elements)
     architecture, config = ARCHITECTURES[name]
     fused, stock = named_policy(name).model, model_of(architecture, **config)
     ids = torch.randint(37, (2, 9), generator=torch.Generator().manual_seed(3))
@@ -56,6 +57,23 @@ def test_values_and_gradients_are_the_stock_layers(name, monkeypatch):
     with torch.no_grad():  # the path in place
         for a, b in zip(run(fused, ids), outs[1], strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_in_pieces_are_summed_wide(monkeypatch):
+    """Oracle in bfloat16: one token 1 and 255 tokens that each add 2^-9 to the gradient of W_down.
+    A sum that is rounded to 8 bits at every piece stays at 1; the true one is 1 + 255 / 512."""
+    monkeypatch.setattr(layer_halves, "CPU_ELEMENTS", 1)  # a piece a token
+    tokens, bf16 = 256, torch.bfloat16
+    x = torch.ones(tokens, 1, dtype=bf16, requires_grad=True)
+    one, big = torch.ones(1, 1, dtype=bf16), torch.full((1, 1), 8.0, dtype=bf16)
+    down = torch.zeros(1, 1, dtype=bf16, requires_grad=True)
+    nothing = torch.zeros_like(x)
+    out = layer_halves.finish(
+        x, nothing, one, None, torch.ones(1, dtype=bf16), 0.0, big, None, one, None, down, None
+    )
+    out.backward(torch.tensor([1.0] + [2.0**-9] * (tokens - 1), dtype=bf16)[:, None])
+    # silu(8) * 1 rounds to 8 in bfloat16: the sum is 8 (1 + 255 / 512), which rounds to 12.
+    assert down.grad.item() == 12.0
 
 
 class Wrapped(nn.Linear):
