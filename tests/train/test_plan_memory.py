@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from brorl.policy import joint_attention, layer_halves, token_logprobs
+from brorl.train import plan_memory
 from brorl.train.plan_memory import adapter_parameters, memory_parts
 from brorl.train.settings import ShapeSettings
 
@@ -78,6 +80,23 @@ def test_layers_that_are_run_again_keep_their_input_alone():
     tokens = kept["activations"] // (4 * (2 * 288 + 4 * 32 + 4 * 64 + 3 * 32))
     assert tokens == 2 * 4 * 8 + 2 * 10  # answers of 8 tokens, prompts of 10
     assert kept["activations"] - again["activations"] == 4 * tokens * (2 * 288 - 2 * 32 - 288)
+
+
+def test_gates_are_counted_a_piece_at_a_time():
+    """By hand: 64 wide gates, pieces of 2^19 / 64 = 8,192 tokens on the CPU, 2^20 elsewhere; a
+    micro-batch of 40,000 tokens. What is not in pieces: all of them."""
+    long = {"micro_batch_tokens": 40_000, "rollout": {"n": 64, "max_new_tokens": 1024}}
+    layers = 2 * 288 + 4 * 32 + 3 * 32
+    for device, at_once in (("cpu", 8_192), ("cuda", 40_000)):
+        found = parts(model={"device": device}, **long)["activations"]
+        assert found == 4 * (40_000 * layers + at_once * 4 * 64)
+
+
+def test_sizes_are_those_of_the_code_that_runs():
+    """Policy: the plan, which imports no torch, repeats them."""
+    assert plan_memory.CHUNK_ELEMENTS == token_logprobs.CHUNK_ELEMENTS
+    assert plan_memory.PIECE_ELEMENTS["cpu"] == layer_halves.AT_ONCE * joint_attention.CPU_ELEMENTS
+    assert joint_attention.GPU_ELEMENTS == 1 << 26
 
 
 def test_the_table_of_the_document_is_current(monkeypatch):

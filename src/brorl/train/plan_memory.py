@@ -10,6 +10,8 @@ from brorl.train.settings import ShapeSettings, TrainSettings
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 CHUNK_ELEMENTS = 1 << 22
 """Logits of one log-prob chunk (policy.token_logprobs), in numbers."""
+PIECE_ELEMENTS = {"cpu": 1 << 19}
+"""Gates made at once (policy.layer_halves), in numbers; elsewhere 2^26."""
 FUSED = {"llama", "qwen2", "mistral"}
 """Kinds of layers that keep less for the backward pass (policy.fused_layer)."""
 PROCESS = 64 << 20
@@ -103,18 +105,21 @@ def _activations(s: TrainSettings, shape: ShapeSettings, prompt_tokens: int) -> 
 
     Per token and layer 4 H + 2 K·D + 2 F numbers where we know the layer, about 14 H + 4 F where
     we do not (7 F under GPT-2's GELU, made of single operations), H where layers are run again;
-    and per token once what a layer's own backward makes (4 H + 4 F, and a whole layer that is run
-    again) and 3 H around the head.
+    and per token once what a layer's own backward makes (4 H, 4 F of a piece or, where we do not
+    know the layer, of all tokens; a whole layer that is run again) and 3 H around the head.
     """
     size, h, f = BYTES[s.model.dtype], shape.hidden, shape.mlp
+    tokens = _micro_tokens(s, prompt_tokens)
     keys = 2 * shape.kv_heads * (h // shape.heads)
     fused = shape.architecture in FUSED and s.lora is None
     stock = 14 * h + (7 if shape.architecture == "gpt2" else 4) * f
     layer = 4 * h + keys + 2 * f if fused else stock
-    once = 4 * h + 4 * f + 3 * h
+    once, at_once = 4 * h + 3 * h, tokens
     if s.model.gradient_checkpointing:
         once, layer = once + layer, h
-    return _micro_tokens(s, prompt_tokens) * (shape.layers * layer + once) * size
+    elif fused:
+        at_once = min(tokens, max(1, PIECE_ELEMENTS.get(s.model.device, 1 << 26) // f))
+    return (tokens * (shape.layers * layer + once) + at_once * 4 * f) * size
 
 
 def _oversample(s: TrainSettings) -> int:
