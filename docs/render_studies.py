@@ -5,6 +5,8 @@ current. `make studies STUDIES="width"` makes a result.
 """
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import blocks
@@ -13,14 +15,24 @@ RESULTS = blocks.ROOT / "studies" / "results"
 
 
 def outcomes() -> dict[str, dict[str, Any] | None]:
-    """Every study with its kept result, or None."""
+    """Every study with its kept result, or None; NAME.WORD: a second one, with other knobs."""
     from brorl.studies.runner.outcome import RESULT, read_outcome
     from brorl.studies.runner.text import study_names
 
-    return {
-        name: read_outcome(RESULTS / name) if (RESULTS / name / RESULT).exists() else None
-        for name in study_names()
-    }
+    kept = {path.parent.name for path in RESULTS.glob(f"*/{RESULT}")}
+    names = sorted({*study_names(), *kept})
+    return {name: read_outcome(RESULTS / name) if name in kept else None for name in names}
+
+
+def knobs(name: str, result: dict[str, Any]) -> str:
+    """What a second run of a study changed."""
+    from brorl.studies.runner.spec import make_spec
+
+    usual = make_spec(result["study"]).knobs.model_dump(mode="json")
+    changed = {k: v for k, v in result["spec"]["knobs"].items() if usual[k] != v}
+    if "." not in name:
+        return ""
+    return " With " + ", ".join(f"`study.{k}={v}`" for k, v in changed.items()) + ":"
 
 
 def paragraphs() -> str:
@@ -30,8 +42,8 @@ def paragraphs() -> str:
         if result is None:
             continue
         lines.append(
-            f"- **[{name}](studies/results/{name}/report.md)**: {result['text']['title']} "
-            f"*The prediction {verdict(result)}.* {result['because']} "
+            f"- **[{name}](studies/results/{name}/report.md)**: {title(name)} "
+            f"*The prediction {verdict(result)}.*{knobs(name, result)} {result['because']} "
             f"({result['spec']['seeds']} seeds, {size(result)}.)" + more_seeds(result)
         )
     missing = [name for name, result in outcomes().items() if result is None]
@@ -62,7 +74,7 @@ def title(name: str) -> str:
     """A study's question in one line."""
     from brorl.studies.runner.text import read_text
 
-    return read_text(name).title
+    return read_text(name.split(".")[0]).title
 
 
 def verdict(result: dict[str, Any]) -> str:
@@ -102,7 +114,23 @@ def size(result: dict[str, Any]) -> str:
     )
 
 
-BLOCKS = {"studies-found": paragraphs, "studies-table": table}
+def evidence(name: str) -> str:
+    """What a study measured, as a quotation under a sentence that leans on it."""
+    result = outcomes()[name]
+    if result is None:
+        return f"> Study {name}: not yet run in full."
+    report = f"../studies/results/{name}/report.md"
+    says = f"the prediction {verdict(result)}{knobs(name, result).removesuffix(':').lower()}"
+    return f"> [{name}]({report}), {says}: {result['because']}"
+
+
+def blocks_of() -> dict[str, Callable[[], str]]:
+    """Every block by its name: `finding-NAME` for each study."""
+    found = {f"finding-{name}": partial(evidence, name) for name in outcomes()}
+    return {"studies-found": paragraphs, "studies-table": table, **found}
+
+
+BLOCKS = blocks_of()
 
 if __name__ == "__main__":
     sys.exit(blocks.main(__doc__, lambda: BLOCKS))

@@ -87,7 +87,7 @@ def test_gates_are_counted_a_piece_at_a_time():
     micro-batch of 40,000 tokens. What is not in pieces: all of them."""
     long = {"micro_batch_tokens": 40_000, "rollout": {"n": 64, "max_new_tokens": 1024}}
     layers = 2 * 288 + 4 * 32 + 3 * 32
-    for device, at_once in (("cpu", 8_192), ("cuda", 40_000)):
+    for device, at_once in (("cpu", 8_192), ("auto", 8_192), ("cuda:0", 40_000)):
         found = parts(model={"device": device}, **long)["activations"]
         assert found == 4 * (40_000 * layers + at_once * 4 * 64)
 
@@ -95,8 +95,8 @@ def test_gates_are_counted_a_piece_at_a_time():
 def test_sizes_are_those_of_the_code_that_runs():
     """Policy: the plan, which imports no torch, repeats them."""
     assert plan_memory.CHUNK_ELEMENTS == token_logprobs.CHUNK_ELEMENTS
-    assert plan_memory.PIECE_ELEMENTS["cpu"] == layer_halves.AT_ONCE * joint_attention.CPU_ELEMENTS
-    assert joint_attention.GPU_ELEMENTS == 1 << 26
+    assert plan_memory.PIECE_ELEMENTS == layer_halves.AT_ONCE * joint_attention.CPU_ELEMENTS
+    assert plan_memory.GPU_PIECE_ELEMENTS == joint_attention.GPU_ELEMENTS
 
 
 def test_the_table_of_the_document_is_current(monkeypatch):

@@ -10,8 +10,8 @@ from brorl.train.settings import ShapeSettings, TrainSettings
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 CHUNK_ELEMENTS = 1 << 22
 """Logits of one log-prob chunk (policy.token_logprobs), in numbers."""
-PIECE_ELEMENTS = {"cpu": 1 << 19}
-"""Gates made at once (policy.layer_halves), in numbers; elsewhere 2^26."""
+PIECE_ELEMENTS, GPU_PIECE_ELEMENTS = 1 << 19, 1 << 26
+"""Gates made at once (policy.layer_halves); auto counts as the CPU, 1 GB off at most."""
 FUSED = {"llama", "qwen2", "mistral"}
 """Kinds of layers that keep less for the backward pass (policy.fused_layer)."""
 PROCESS = 64 << 20
@@ -118,7 +118,8 @@ def _activations(s: TrainSettings, shape: ShapeSettings, prompt_tokens: int) -> 
     if s.model.gradient_checkpointing:
         once, layer = once + layer, h
     elif fused:
-        at_once = min(tokens, max(1, PIECE_ELEMENTS.get(s.model.device, 1 << 26) // f))
+        on_gpu = s.model.device.startswith("cuda")
+        at_once = min(tokens, max(1, (GPU_PIECE_ELEMENTS if on_gpu else PIECE_ELEMENTS) // f))
     return (tokens * (shape.layers * layer + once) + at_once * 4 * f) * size
 
 
