@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from brorl.studies import mismatch
+from brorl.studies.runner.spec import make_spec, plan_runs, settings_of
 
 from .toys import toy_results, toy_run
 
@@ -88,3 +89,10 @@ def test_each_axis_is_grown_alone():
         (4, 1, 8),
     ]
     assert list(mismatch._crossed(knobs, "vllm")) == [(4, 1, 2), (16, 1, 2)]
+
+
+def test_vllm_takes_its_tiny_policy():
+    """Policy: on a CPU vLLM 0.32 takes heads 32 wide and more; narrower ones end the study."""
+    plan = plan_runs(make_spec("mismatch"))[0]
+    shape = settings_of(plan).model.shape
+    assert shape.hidden // shape.heads in {32, 64, 96, 128}

@@ -352,6 +352,7 @@ STUDY = Study(
     arms=arms,
     judge=judge,
     minutes=10,
+    base={"model.shape.heads": 2, "model.shape.kv_heads": 2},  # 32 wide: vLLM takes no narrower
     smoke={"study.widths": [4, 16], "study.prompts": [1, 4], "study.lengths": [2, 8],
            "study.samples": 256},
     measure=measure,
