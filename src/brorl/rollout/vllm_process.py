@@ -32,6 +32,7 @@ _ENVIRONMENT = {
 }
 """Set unless the user has set them."""
 _SMALL = 0.01
+_TOKENS_AT_ONCE = 4096  # of prompts that are read in one step
 _running: list[Any] = []  # at most one: closing an engine takes the process's groups from others
 
 
@@ -107,6 +108,7 @@ def start(policy: Policy, options: VllmOptions, *, memory_budget: int, max_token
             distributed_executor_backend="uni",
             disable_log_stats=True,
             seed=0,  # of nothing: every answer is sampled with a seed of its own
+            **_whole_prompts(max_tokens),
         )
         try:
             with _quiet():
@@ -124,6 +126,19 @@ def start(policy: Policy, options: VllmOptions, *, memory_budget: int, max_token
             ) from error
     _running.append(engine)
     return engine
+
+
+def _whole_prompts(max_tokens: int) -> dict[str, Any]:
+    """On a CPU no prompt is read in parts: vLLM fails there at the first seeded one that is.
+
+    After a part it winds the answer's generator back, and a CPU's cannot be (seen with 0.32).
+    """
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return {}
+    at_once = max(_TOKENS_AT_ONCE, max_tokens)
+    return {"enable_chunked_prefill": False, "max_num_batched_tokens": at_once}
 
 
 @contextlib.contextmanager
