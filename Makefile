@@ -82,7 +82,8 @@ measure: setup
 	$(BIN)/python docs/measure_tests.py
 	$(BIN)/python docs/render.py
 
-# Studies in full, about 25 minutes each: make studies STUDIES="width plateau". Without names: reports.
+# Studies in full: make studies STUDIES="width plateau". Up to 25 minutes each with both cores, up to
+# 40 beside other work. Without names: reports.
 studies: setup
 	$(BIN)/python docs/measure_studies.py $(STUDIES)
 

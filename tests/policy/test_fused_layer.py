@@ -39,6 +39,7 @@ def test_values_and_gradients_are_the_stock_layers(name, elements, monkeypatch):
     """Oracle: the same weights in a model that was never touched, through autograd. Pieces of a
     token, of some, of all. Float error: 1e-5 of the whole gradient's norm."""
     monkeypatch.setattr(layer_halves, "CPU_ELEMENTS", elements)
+    monkeypatch.setattr(layer_halves, "LEAST_TOKENS", 1)
     architecture, config = ARCHITECTURES[name]
     fused, stock = named_policy(name).model, model_of(architecture, **config)
     ids = torch.randint(37, (2, 9), generator=torch.Generator().manual_seed(3))
@@ -62,7 +63,8 @@ def test_values_and_gradients_are_the_stock_layers(name, elements, monkeypatch):
 def test_gradients_in_pieces_are_summed_wide(monkeypatch):
     """Oracle in bfloat16: one token 1 and 255 tokens that each add 2^-9 to the gradient of W_down.
     A sum that is rounded to 8 bits at every piece stays at 1; the true one is 1 + 255 / 512."""
-    monkeypatch.setattr(layer_halves, "CPU_ELEMENTS", 1)  # a piece a token
+    monkeypatch.setattr(layer_halves, "CPU_ELEMENTS", 0)
+    monkeypatch.setattr(layer_halves, "LEAST_TOKENS", 1)  # a piece a token
     tokens, bf16 = 256, torch.bfloat16
     x = torch.ones(tokens, 1, dtype=bf16, requires_grad=True)
     one, big = torch.ones(1, 1, dtype=bf16), torch.full((1, 1), 8.0, dtype=bf16)
@@ -83,7 +85,24 @@ class Wrapped(nn.Linear):
         return super().forward(x) + 1
 
 
-@pytest.mark.parametrize("what", ["adapter", "hook", "method", "activation"])
+@pytest.mark.parametrize("name", ["qwen2, GQA, tied", "llama, MQA, biases"])
+def test_a_bias_may_train_without_its_weight(name):
+    """Oracle: the stock model with as many frozen; a silent None would train nothing."""
+    architecture, config = ARCHITECTURES[name]
+    fused, stock = named_policy(name).model, model_of(architecture, **config)
+    ids = torch.randint(37, (2, 9), generator=torch.Generator().manual_seed(3))
+    for model in (fused, stock):
+        for key, p in model.named_parameters():
+            p.requires_grad_(key.endswith("bias"))
+        run(model, ids)[0].square().sum().backward()
+    theirs = dict(stock.named_parameters())
+    trained = {key: p.grad for key, p in fused.named_parameters() if p.requires_grad}
+    assert trained
+    for key, grad in trained.items():
+        torch.testing.assert_close(grad, theirs[key].grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("what", ["adapter", "hook", "act hook", "method", "activation"])
 def test_what_is_not_a_stock_layer_takes_its_own_forward(what):
     """Attack: each changes the layer's result, and would be passed over in silence."""
     policy = named_policy("llama, GQA, untied")
@@ -95,6 +114,8 @@ def test_what_is_not_a_stock_layer_takes_its_own_forward(what):
             mlp.up_proj.__class__ = Wrapped
         elif what == "hook":
             mlp.up_proj.register_forward_hook(lambda m, a, out: out + 1)
+        elif what == "act hook":
+            mlp.act_fn.register_forward_hook(lambda m, a, out: out + 1)
         elif what == "method":
             real = mlp.forward
             mlp.forward = lambda x: real(x) + 1

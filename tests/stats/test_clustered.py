@@ -149,6 +149,13 @@ def test_runs_to_tell_is_when_the_interval_leaves_zero():
         assert (low > 0 or high < 0) is leaves
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_runs_to_tell_knows_no_unit(scale):
+    """By hand, in any unit: 8 seeds give a half width of 2.245 · 0.1323 = 0.297, 7 give 0.324."""
+    given = {"run_standard_error": 0.2 * scale, "problem_standard_error": 0.05 * scale}
+    assert runs_to_tell(0.3 * scale, runs=3, problems=40, level=0.95, **given) == 8
+
+
 def test_problems_can_be_too_few_for_any_number_of_runs():
     """A case: the problems alone leave more than the difference."""
     given = {"runs": 3, "run_standard_error": 0.1, "problem_standard_error": 1.0}
@@ -176,6 +183,17 @@ def test_problems_can_be_too_few_for_any_number_of_runs():
                 level=0.9,
             ),
             "2 runs",
+        ),
+        (
+            lambda: runs_to_tell(
+                0.1,
+                runs=2,
+                run_standard_error=0.1,
+                problem_standard_error=0.1,
+                problems=9,
+                level=float("nan"),
+            ),
+            "level",
         ),
     ],
 )

@@ -1,5 +1,6 @@
 """A whole study of toy runs: interrupted and gone on with, judged, reported from its result alone."""
 
+import copy
 import json
 import re
 import shutil
@@ -200,10 +201,28 @@ def test_it_says_how_many_seeds_an_open_difference_would_take(made, tmp_path):
     assert open_differences(result)[c["b"]] == 11
     (table,) = [t for t in tables(result) if "seeds to tell" in t.columns]
     assert [row[-1] for row in table.rows if row[0] == c["b"]] == ["11"]
+    alone = copy.deepcopy(result)
+    one = alone["matched"][block][result["match"]]["comparisons"][0]
+    one["standard_error"]["seeds"] = None  # a single seed: nothing is known, and nothing said
+    assert c["b"] not in open_differences(alone)
+    (table,) = [t for t in tables(alone) if "seeds to tell" in t.columns]
+    assert [row[-1] for row in table.rows if row[0] == c["b"]] == [None]
     c["low"] = 0.05  # told already
     assert c["b"] not in open_differences(result)
     (table,) = [t for t in tables(result) if "seeds to tell" in t.columns]
     assert [row[-1] for row in table.rows if row[0] == c["b"]] == [None]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [("runs", []), ("problems", 5), ("environment", {"seconds": float("inf"), "cores": 2})],
+)
+def test_a_result_that_no_study_wrote_is_one_line(made, tmp_path, place, value):
+    """Attack: values of other kinds, each of which ended in a traceback."""
+    result = result_of(made[0]) | {place: value}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    with pytest.raises(DataError, match="not what a study writes"):
+        write_study_report(tmp_path)
 
 
 def test_what_a_user_typed_cannot_become_markup(made, tmp_path, monkeypatch):

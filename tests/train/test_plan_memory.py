@@ -96,6 +96,7 @@ def test_sizes_are_those_of_the_code_that_runs():
     """Policy: the plan, which imports no torch, repeats them."""
     assert plan_memory.CHUNK_ELEMENTS == token_logprobs.CHUNK_ELEMENTS
     assert plan_memory.PIECE_ELEMENTS == layer_halves.AT_ONCE * joint_attention.CPU_ELEMENTS
+    assert plan_memory.PIECE_TOKENS == layer_halves.LEAST_TOKENS
     assert plan_memory.GPU_PIECE_ELEMENTS == joint_attention.GPU_ELEMENTS
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+BUBBLEWRAP = shutil.which("bwrap") is not None
 needs_bubblewrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="needs bubblewrap (apt-get install bubblewrap)"
+    not BUBBLEWRAP, reason="needs bubblewrap (apt-get install bubblewrap)"
 )
 MARKS = ("pwned_marker", "fill_marker")
 

@@ -96,12 +96,13 @@ def _is_plain(layer: Any) -> bool:
         and type(mlp.act_fn).__name__ in _SILUS
         and all(type(n).__name__ in _NORMS for n in norms)
         and all(type(p) is nn.Linear for p in linears)
-        and not any(_hooked(m) for m in (attention, mlp, *norms, *linears))
+        and not any(_hooked(m) for m in (attention, mlp, mlp.act_fn, *norms, *linears))
     )
 
 
 def _hooked(module: nn.Module) -> bool:
-    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    forward = module._forward_hooks or module._forward_pre_hooks
+    hooks = forward or module._backward_hooks or module._backward_pre_hooks
     return bool(hooks) or "forward" in module.__dict__
 
 

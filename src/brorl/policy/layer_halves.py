@@ -20,6 +20,8 @@ from brorl.policy.joint_attention import CPU_ELEMENTS, GPU_ELEMENTS, wide
 
 AT_ONCE = 4
 """Pieces of the second half, in CPU_ELEMENTS: as fast as larger ones, and 2 MiB of gates."""
+LEAST_TOKENS = 512
+"""Of a piece, whatever the width: every piece reads all weights again."""
 Pair = tuple[Tensor | None, Tensor | None]
 """Gradients of a projection's weight and bias."""
 
@@ -92,7 +94,7 @@ def rotate(x_MJ: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     cos and sin: [M, 1, D], cos [c, c] and sin [-s, s] of the halves.
     """
-    x = x_MJ.view(len(x_MJ), -1, cos.shape[-1])
+    x = x_MJ.view(len(x_MJ), x_MJ.shape[1] // cos.shape[-1], cos.shape[-1])
     first, second = x.chunk(2, dim=-1)
     swapped = torch.cat([second, first], dim=-1)
     return torch.addcmul(x * cos, swapped, sin).view(x_MJ.shape)
@@ -164,9 +166,9 @@ class _Project(torch.autograd.Function):
             dx,
             d_norm.to(norm_w.dtype),
             None,
-            *_linear_backward(gq, n, q_b, needs[3]),
-            *_linear_backward(gk, n, k_b, needs[5]),
-            *_linear_backward(gv, n, v_b, needs[7]),
+            *_linear_backward(gq, n, needs[3], q_b is not None and needs[4]),
+            *_linear_backward(gk, n, needs[5], k_b is not None and needs[6]),
+            *_linear_backward(gv, n, needs[7], v_b is not None and needs[8]),
             None,
             None,
         )
@@ -231,7 +233,8 @@ class _Finish(torch.autograd.Function):
         mixed, o_w, norm_w, gate_w, up_w, down_w, *kept = ctx.saved_tensors
         needs = ctx.needs_input_grad
         d_o, d_gate, d_up, d_down = (
-            _Sum(needs[i], biased) for i, biased in zip((2, 6, 8, 10), ctx.biased, strict=True)
+            _Sum(needs[i], biased and needs[i + 1])
+            for i, biased in zip((2, 6, 8, 10), ctx.biased, strict=True)
         )
         d_norm = torch.zeros_like(norm_w, dtype=wide(norm_w))
         dx, d_mixed = torch.empty_like(kept[0]), torch.empty_like(mixed)
@@ -262,18 +265,18 @@ class _Sum:
     Sums over pieces are float32 or wider: in bfloat16 each addition would round to 8 bits.
     """
 
-    def __init__(self, wanted: bool, biased: bool) -> None:
-        self._wanted, self._biased = wanted, biased
+    def __init__(self, weight: bool, bias: bool) -> None:
+        self._wanted, self._biased = weight, bias
         self._weight: Tensor | None = None
         self._bias: Tensor | None = None
         self._dtype = torch.float32
 
     def add(self, g_MO: Tensor, x_MI: Tensor) -> None:
         """A piece: gradient of the projection's output, and its input."""
-        if not self._wanted:
-            return
         self._dtype = g_MO.dtype
-        if self._weight is None:
+        if not self._wanted:
+            pass
+        elif self._weight is None:
             self._weight = g_MO.t() @ x_MI
         elif g_MO.dtype == wide(g_MO):
             self._weight.addmm_(g_MO.t(), x_MI)
@@ -285,16 +288,14 @@ class _Sum:
 
     def pair(self) -> Pair:
         """Of weight and bias; None for what is not wanted or not there."""
-        if self._weight is None:
-            return None, None
-        bias = None if self._bias is None else self._bias.to(self._dtype)
-        return self._weight.to(self._dtype), bias
+        weight = None if self._weight is None else self._weight.to(self._dtype)
+        return weight, None if self._bias is None else self._bias.to(self._dtype)
 
 
 def _pieces(like_MH: Tensor, width: int) -> Iterator[slice]:
-    """Parts of the tokens such that tokens times width is what fits a cache."""
+    """Parts of the tokens such that tokens times width fits a cache, if they are not too short."""
     elements = AT_ONCE * CPU_ELEMENTS if like_MH.device.type == "cpu" else GPU_ELEMENTS
-    tokens = max(1, elements // width)
+    tokens = max(LEAST_TOKENS, elements // width)
     for start in range(0, len(like_MH), tokens):
         yield slice(start, start + tokens)
 
@@ -316,8 +317,6 @@ def _linear(
     return torch.addmm(bias, x, weight.t(), out=out)
 
 
-def _linear_backward(g: Tensor, x: Tensor, bias: Tensor | None, wanted: bool) -> Pair:
-    """Gradients of a projection's weight and bias."""
-    if not wanted:
-        return None, None
-    return g.t() @ x, None if bias is None else g.sum(0)
+def _linear_backward(g: Tensor, x: Tensor, weight: bool, bias: bool) -> Pair:
+    """Gradients of a projection's weight and bias, where wanted."""
+    return g.t() @ x if weight else None, g.sum(0) if bias else None

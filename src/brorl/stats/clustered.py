@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from brorl.errors import ShapeError
 from brorl.stats.paired import PairedT, t_test
@@ -160,13 +161,16 @@ def runs_to_tell(
             f"need finite numbers, standard errors >= 0, 2 runs and 2 problems, got {seen}, "
             f"{runs} and {problems}"
         )
-    of_problems = problem_standard_error**2
-    for s in range(2, most + 1):
-        of_runs = run_standard_error**2 * runs / s
-        total = of_problems + of_runs
-        weight = of_problems**2 / (problems - 1) + of_runs**2 / (s - 1)
-        df = total * total / weight if weight > 0 else problems - 1
-        low, high = t_test(difference, float(np.sqrt(total)), df, level=level).difference[1:]
-        if low > 0 or high < 0:
-            return s
-    return None
+    if not 0.0 < level < 1.0:
+        raise ShapeError(f"a level lies in (0, 1), 0.95 for 95 %: got {level}")
+    scale = max(seen[1:])
+    if scale == 0.0:
+        return 2 if difference != 0.0 else None
+    s_S = np.arange(2, most + 1, dtype=np.float64)
+    of_problems = (problem_standard_error / scale) ** 2  # scaled: squares of tiny numbers are 0
+    of_runs_S = (run_standard_error / scale) ** 2 * (float(runs) / s_S)
+    total_S = of_problems + of_runs_S
+    df_S = total_S**2 / (of_problems**2 / (problems - 1) + of_runs_S**2 / (s_S - 1))
+    half_S = stats.t.ppf(0.5 + level / 2, df_S) * np.sqrt(total_S)
+    tells = np.flatnonzero(half_S < abs(difference) / scale)
+    return int(s_S[tells[0]]) if len(tells) else None

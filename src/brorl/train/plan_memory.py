@@ -12,6 +12,8 @@ CHUNK_ELEMENTS = 1 << 22
 """Logits of one log-prob chunk (policy.token_logprobs), in numbers."""
 PIECE_ELEMENTS, GPU_PIECE_ELEMENTS = 1 << 19, 1 << 26
 """Gates made at once (policy.layer_halves); auto counts as the CPU, 1 GB off at most."""
+PIECE_TOKENS = 512
+"""But of so many tokens at least."""
 FUSED = {"llama", "qwen2", "mistral"}
 """Kinds of layers that keep less for the backward pass (policy.fused_layer)."""
 PROCESS = 64 << 20
@@ -119,7 +121,8 @@ def _activations(s: TrainSettings, shape: ShapeSettings, prompt_tokens: int) -> 
         once, layer = once + layer, h
     elif fused:
         on_gpu = s.model.device.startswith("cuda")
-        at_once = min(tokens, max(1, (GPU_PIECE_ELEMENTS if on_gpu else PIECE_ELEMENTS) // f))
+        elements = GPU_PIECE_ELEMENTS if on_gpu else PIECE_ELEMENTS
+        at_once = min(tokens, max(PIECE_TOKENS, elements // f))
     return (tokens * (shape.layers * layer + once) + at_once * 4 * f) * size
 
 

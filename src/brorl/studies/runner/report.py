@@ -42,7 +42,15 @@ def write_study_report(folder: Path) -> Path:
         write_atomic(folder / REPORT, _html(result, pictures))
     except OSError as error:
         raise ConfigError(f"{folder}: the report cannot be written: {error.strerror}") from error
-    except (KeyError, IndexError, TypeError, ValueError, TemplateError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        TemplateError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise DataError(
             f"{folder}: its result is not what a study writes: {error!r:.200}"
         ) from error
@@ -161,20 +169,19 @@ def open_differences(result: Mapping[str, Any]) -> dict[str, int | None]:
     """Seeds that each comparison with a control would take, where its interval holds 0.
 
     At the budget that the study matches on, by the name of the arm; None: no number up to 1,000.
+    Where one seed alone was run nothing is known, and nothing is said.
     """
     return {
         c["b"]: seeds_to_tell(result, block, c)
         for block, budgets in result["matched"].items()
         for c in budgets[result["match"]]["comparisons"]
-        if c["low"] <= 0 <= c["high"]
+        if c["low"] <= 0 <= c["high"] and c["standard_error"]["seeds"] is not None
     }
 
 
 def seeds_to_tell(result: Mapping[str, Any], block: str, c: Mapping[str, Any]) -> int | None:
-    """`stats.clustered.runs_to_tell` of a comparison; None also with a single seed."""
+    """`stats.clustered.runs_to_tell` of a comparison of two seeds or more."""
     of = c["standard_error"]
-    if of["seeds"] is None:
-        return None
     return runs_to_tell(
         c["value"],
         runs=len(c["per_seed"]),
@@ -189,7 +196,7 @@ def seeds_to_tell(result: Mapping[str, Any], block: str, c: Mapping[str, Any]) -
 def _seeds_that_tell(
     result: Mapping[str, Any], block: str, c: Mapping[str, Any] | None
 ) -> str | None:
-    if c is None or not c["low"] <= 0 <= c["high"]:
+    if c is None or not c["low"] <= 0 <= c["high"] or c["standard_error"]["seeds"] is None:
         return None
     told = seeds_to_tell(result, block, c)
     return f"{told:,}" if told else f"> {MOST_SEEDS:,}"
