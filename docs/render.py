@@ -42,7 +42,8 @@ def make_output() -> str:
     first = quickstart["runs"][0]
     return (
         f"```\n{first['printed']}\n```\n\n"
-        f"`make run` took {first['wall_s']:.0f} s after installation and prints the above; "
+        f"`make run` took {first['wall_s']:.0f} s after installation and prints the above on "
+        f"{quickstart['machine']} (last bits differ between kinds of processor, and then more); "
         f"`make test` took {tests['seconds']} s and ends with `{tests['printed']}`: on "
         f"{tests['cpus']} cores, which other work kept busy as well (load {tests['load']:g}).\n"
     )

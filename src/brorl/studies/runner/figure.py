@@ -24,6 +24,8 @@ COLORS = (
     "#8B4513",
 )
 """Okabe and Ito's, told apart by colour-blind readers; then dashes."""
+MANY = 8
+"""Arms in one figure, beyond which seeds are left out."""
 
 
 def draw_all(result: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
@@ -71,7 +73,8 @@ def _curves(result: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Fig
     for axes, budget in zip(grid.flat, budgets, strict=False):
         for number, arm in enumerate(arms):
             runs = [r for r in result["runs"] if r["arm"] == arm["name"]]
-            _arm(axes, [_xy(r, budget) for r in runs], arm["name"], number)
+            curves = [_xy(r, budget) for r in runs]
+            _arm(axes, curves, arm["name"], number, alone=len(arms) > MANY)
         matched = " (matched)" if budget == result["match"] else ""
         axes.set(xlabel=BUDGETS[budget] + matched)
         axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -91,9 +94,15 @@ def _xy(run: Mapping[str, Any], budget: str) -> tuple[Sequence[float], Sequence[
 
 
 def _arm(
-    axes: Axes, runs: Sequence[tuple[Sequence[float], Sequence[float]]], name: str, number: int
+    axes: Axes,
+    runs: Sequence[tuple[Sequence[float], Sequence[float]]],
+    name: str,
+    number: int,
+    *,
+    alone: bool,
 ) -> None:
-    for x, y in runs:
+    """The mean over seeds, and unless `alone` each seed."""
+    for x, y in () if alone else runs:
         axes.plot(x, y, linewidth=0.8, alpha=0.4, **style(number))
     grid = np.linspace(0, min(x[-1] for x, _ in runs), 50)
     mean = np.mean([np.interp(grid, x, y) for x, y in runs], axis=0)
