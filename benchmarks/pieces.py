@@ -5,6 +5,7 @@ from functools import partial
 from harness import Side, alternate, figure
 from widths import SHAPES, N, case
 
+SIDES = {"ours": "with", "theirs": "without"}
 MEMORY = {"unit": "bytes", "key": "peak_growth"}
 QUICKSTART = {"policy": "quickstart", "n": N, "prompts": 2, "steps": 10}
 WIDE_VOCABULARY = {"work": "logprobs", "tokens": 1024, "hidden": 576, "vocabulary": 49_152}
@@ -47,64 +48,44 @@ def _model(repeats, threads, piece, out, works=("generation", "update"), *, back
     figures = []
     for work in works:
         for shape in SHAPES:
-            c = case(work, shape)
-            readings = alternate(
-                {
-                    "with": partial(Side, "ours", c, threads=threads),
-                    "without": partial(Side, "ours", c | out, threads=threads),
-                },
-                repeats,
-            )
-            names = ("with", "without")
+            readings = _both("ours", case(work, shape), out, repeats, threads)
             if backwards:  # the piece is put in where others are taken out
                 readings = {"with": readings["without"], "without": readings["with"]}
-            both = dict(zip(("ours", "theirs"), names, strict=True))
             name = f"{piece}: {work}, {shape}"
-            figures.append(figure(f"{name}, seconds", readings, **both, unit="s"))
-            figures.append(figure(f"{name}, growth of peak memory", readings, **both, **MEMORY))
+            figures.append(figure(f"{name}, seconds", readings, **SIDES, unit="s"))
+            figures.append(figure(f"{name}, growth of peak memory", readings, **SIDES, **MEMORY))
     return figures
+
+
+def _both(script, c, out, repeats, threads):
+    """Readings of a case as it is, and of the same changed by `out`."""
+    sides = {
+        "with": partial(Side, script, c, threads=threads),
+        "without": partial(Side, script, c | out, threads=threads),
+    }
+    return alternate(sides, repeats)
 
 
 def _chunks(repeats, threads):
     c = WIDE_VOCABULARY
-    readings = alternate(
-        {
-            "with": partial(Side, "ours", c, threads=threads),
-            "without": partial(Side, "ours", c | {"whole": True}, threads=threads),
-        },
-        repeats,
-    )
+    readings = _both("ours", c, {"whole": True}, repeats, threads)
     name = f"log-probs in chunks: {c['tokens']:,} tokens, vocabulary of {c['vocabulary']:,}"
-    both = {"ours": "with", "theirs": "without"}
     return [
-        figure(f"{name}, seconds", readings, **both, unit="s"),
-        figure(f"{name}, growth of peak memory", readings, **both, **MEMORY),
+        figure(f"{name}, seconds", readings, **SIDES, unit="s"),
+        figure(f"{name}, growth of peak memory", readings, **SIDES, **MEMORY),
     ]
 
 
 def _training(repeats, threads, piece, out, key):
     """Of the quickstart's steps at N = 512, whose answers end early and repeat."""
-    c = QUICKSTART | {"threads": threads}
-    readings = alternate(
-        {
-            "with": partial(Side, "training", c, threads=threads),
-            "without": partial(Side, "training", c | out, threads=threads),
-        },
-        repeats,
-    )
+    readings = _both("training", QUICKSTART | {"threads": threads}, out, repeats, threads)
     what = {"generate": "sampling", "inside": "steps"}[key]
     name = f"{piece}: {what} of the quickstart, N = {N}, seconds"
-    return [figure(name, readings, ours="with", theirs="without", unit="s", key=key)]
+    return [figure(name, readings, **SIDES, unit="s", key=key)]
 
 
 def _grading(repeats, threads):
-    c = case("grade", "32 + 64")
-    readings = alternate(
-        {
-            "with": partial(Side, "ours", c, threads=threads),
-            "without": partial(Side, "ours", c | {"without": "one grading"}, threads=threads),
-        },
-        3 * repeats,
-    )
+    out = {"without": "one grading"}
+    readings = _both("ours", case("grade", "32 + 64"), out, 3 * repeats, threads)
     name = f"an answer compared once: {N} math answers of 51 kinds, seconds"
-    return [figure(name, readings, ours="with", theirs="without", unit="s", key="grading")]
+    return [figure(name, readings, **SIDES, unit="s", key="grading")]

@@ -6,7 +6,7 @@ current. `make studies STUDIES="width"` makes a result.
 
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import blocks
@@ -14,6 +14,7 @@ import blocks
 RESULTS = blocks.ROOT / "studies" / "results"
 
 
+@cache
 def outcomes() -> dict[str, dict[str, Any] | None]:
     """Every study with its kept result, or None; NAME.WORD: a second one, with other knobs."""
     from brorl.studies.runner.outcome import RESULT, read_outcome
@@ -25,14 +26,14 @@ def outcomes() -> dict[str, dict[str, Any] | None]:
 
 
 def knobs(name: str, result: dict[str, Any]) -> str:
-    """What a second run of a study changed."""
+    """What a second run of a study changed, as «with ...»; nothing for a first one."""
+    if "." not in name:
+        return ""
     from brorl.studies.runner.spec import make_spec
 
     usual = make_spec(result["study"]).knobs.model_dump(mode="json")
     changed = {k: v for k, v in result["spec"]["knobs"].items() if usual[k] != v}
-    if "." not in name:
-        return ""
-    return " With " + ", ".join(f"`study.{k}={v}`" for k, v in changed.items()) + ":"
+    return " with " + ", ".join(f"`study.{k}={v}`" for k, v in changed.items())
 
 
 def paragraphs() -> str:
@@ -43,7 +44,7 @@ def paragraphs() -> str:
             continue
         lines.append(
             f"- **[{name}](studies/results/{name}/report.md)**: {title(name)} "
-            f"*The prediction {verdict(result)}.*{knobs(name, result)} {result['because']} "
+            f"*The prediction {verdict(result)}{knobs(name, result)}.* {result['because']} "
             f"({result['spec']['seeds']} seeds, {size(result)}.)" + more_seeds(result)
         )
     missing = [name for name, result in outcomes().items() if result is None]
@@ -120,7 +121,7 @@ def evidence(name: str) -> str:
     if result is None:
         return f"> Study {name}: not yet run in full."
     report = f"../studies/results/{name}/report.md"
-    says = f"the prediction {verdict(result)}{knobs(name, result).removesuffix(':').lower()}"
+    says = f"the prediction {verdict(result)}{knobs(name, result)}"
     return f"> [{name}]({report}), {says}: {result['because']}"
 
 

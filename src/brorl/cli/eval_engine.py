@@ -47,7 +47,7 @@ def engine_name(name: str, base_url: str | None, temperature: float) -> EngineNa
         raise ConfigError(
             f"--temperature {temperature}: vLLM would sample at {LOWEST_VLLM_TEMPERATURE} instead"
         )
-    return name  # type: ignore[return-value]
+    return name  # type: ignore[return-value]  # one of them: checked above
 
 
 def options_of(kind: type[Options], pairs: Sequence[str], **given: object) -> Options:

@@ -79,7 +79,7 @@ def sample(
 
     if split not in ("train", "eval", "warmstart"):
         raise ConfigError(f"--split must be train, eval or warmstart, got {split!r}")
-    problems = _open(task, overrides or [], n).problems(split)[:n]  # type: ignore[arg-type]
+    problems = _open(task, overrides or [], n).problems(split)[:n]  # type: ignore[arg-type]  # above
     rows = [
         {"id": p.id, "prompt": p.prompt, "gold": p.gold, "worked": p.worked, "row": p.row}
         for p in problems

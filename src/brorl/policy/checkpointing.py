@@ -23,7 +23,7 @@ class _Checkpointed:
     brorl_config: Any  # the model's: says which attention its layers call
 
     def __call__(self, hidden: Any, *args: Any, **kwargs: Any) -> Any:
-        run: Any = super().__call__  # type: ignore[misc]
+        run: Any = super().__call__  # type: ignore[misc]  # of the layer's own class, mixed in later
         reader = kwargs.get("reader")
         if not torch.is_grad_enabled() or reader is None or isinstance(reader, PromptReader):
             return run(hidden, *args, **kwargs)

@@ -114,7 +114,7 @@ def joint_attention(
     """
     if elements is None:
         elements = CPU_ELEMENTS if q_MHD.device.type == "cpu" else GPU_ELEMENTS
-    out: Tensor = _Joint.apply(  # type: ignore[no-untyped-call]
+    out: Tensor = _Joint.apply(  # type: ignore[no-untyped-call]  # torch's
         q_MHD, k_MKD, v_MKD, prompt_k_GKCD, prompt_v_GKCD, blocks, rows, scale, elements
     )
     return out

@@ -52,7 +52,7 @@ def project(
     given = (x, norm_w, eps, q_w, q_b, k_w, k_b, v_w, v_b, cos, sin)
     if not torch.is_grad_enabled():
         return _project(*given)[:3]
-    found: tuple[Tensor, Tensor, Tensor] = _Project.apply(*given)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor, Tensor] = _Project.apply(*given)  # type: ignore[no-untyped-call]  # torch's
     return found
 
 
@@ -85,7 +85,7 @@ def finish(
     given = (x, mixed, o_w, o_b, norm_w, eps, gate_w, gate_b, up_w, up_b, down_w, down_b)
     if not torch.is_grad_enabled():
         return _finish(None, *given)
-    out: Tensor = _Finish.apply(*given)  # type: ignore[no-untyped-call]
+    out: Tensor = _Finish.apply(*given)  # type: ignore[no-untyped-call]  # torch's
     return out
 
 
@@ -122,20 +122,9 @@ def _norm_backward(
     return dx.to(x_MH.dtype), d_weight
 
 
-def _project(
-    x: Tensor,
-    norm_w: Tensor,
-    eps: float,
-    q_w: Tensor,
-    q_b: Tensor | None,
-    k_w: Tensor,
-    k_b: Tensor | None,
-    v_w: Tensor,
-    v_b: Tensor | None,
-    cos: Tensor,
-    sin: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Rotated q, rotated k and v of norm(x); and 1 / rms of x."""
+def _project(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`project`, and 1 / rms of x."""
+    x, norm_w, eps, q_w, q_b, k_w, k_b, v_w, v_b, cos, sin = given
     inverse = _inverse_rms(x, eps)
     n = _normed(x, inverse, norm_w)
     q = rotate(F.linear(n, q_w, q_b), cos, sin)
@@ -183,22 +172,9 @@ class _Kept(NamedTuple):
     up: Tensor  # [M, F]
 
 
-def _finish(
-    kept: _Kept | None,
-    x: Tensor,
-    mixed: Tensor,
-    o_w: Tensor,
-    o_b: Tensor | None,
-    norm_w: Tensor,
-    eps: float,
-    gate_w: Tensor,
-    gate_b: Tensor | None,
-    up_w: Tensor,
-    up_b: Tensor | None,
-    down_w: Tensor,
-    down_b: Tensor | None,
-) -> Tensor:
+def _finish(kept: _Kept | None, *given: Any) -> Tensor:
     """`finish`; what passes through is written to `kept`, or overwritten where that is None."""
+    x, mixed, o_w, o_b, norm_w, eps, gate_w, gate_b, up_w, up_b, down_w, down_b = given
     out = torch.empty_like(x)
     for part in _pieces(x, len(gate_w)):
         to = _Kept(*(t[part] for t in kept)) if kept else None

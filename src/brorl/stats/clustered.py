@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from brorl.errors import ShapeError
+from brorl.stats.intervals import check_level
 from brorl.stats.paired import PairedT, t_test
 
 
@@ -161,8 +162,7 @@ def runs_to_tell(
             f"need finite numbers, standard errors >= 0, 2 runs and 2 problems, got {seen}, "
             f"{runs} and {problems}"
         )
-    if not 0.0 < level < 1.0:
-        raise ShapeError(f"a level lies in (0, 1), 0.95 for 95 %: got {level}")
+    check_level(level)
     scale = max(seen[1:])
     if scale == 0.0:
         return 2 if difference != 0.0 else None

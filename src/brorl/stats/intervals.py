@@ -62,7 +62,7 @@ def mean_interval(values_K: ArrayLike, *, level: float) -> Interval:
         combination is our own.
     """
     x = unit_scores(values_K)
-    _check_level(level)
+    check_level(level)
     k, m = x.size, float(x.mean())
     if k == 1:
         return Interval(m, 0.0, 1.0)
@@ -110,7 +110,7 @@ def strata_interval(groups: Sequence[ArrayLike], *, level: float) -> Interval:
     Source:
         stratified means: Cochran 1977, Sampling Techniques, sec. 5.4.
     """
-    _check_level(level)
+    check_level(level)
     scores = [unit_scores(group) for group in groups]
     if not scores or min(x.size for x in scores) < 2:
         sizes = [x.size for x in scores]
@@ -141,7 +141,7 @@ def wilson(successes: int, trials: int, *, level: float) -> Interval:
     Source:
         Wilson 1927, JASA 22:209.
     """
-    _check_level(level)
+    check_level(level)
     if not 0 <= successes <= trials or trials < 1:
         raise ShapeError(f"need 0 <= successes <= trials, trials >= 1: got {successes}, {trials}")
     share = successes / trials
@@ -191,7 +191,7 @@ def bootstrap_interval(values_K: ArrayLike, *, level: float, resamples: int, see
     Source:
         Efron 1979, Annals of Statistics 7:1.
     """
-    _check_level(level)
+    check_level(level)
     x = np.asarray(values_K, dtype=np.float64)
     if x.ndim != 1:
         raise ShapeError(f"values must be [K], got shape {list(x.shape)}")
@@ -218,7 +218,7 @@ def bootstrap_band(
     Source:
         the studentised maximum: Davison and Hinkley 1997, Bootstrap Methods, sec. 4.2.4.
     """
-    _check_level(level)
+    check_level(level)
     values = np.asarray(values_KJ, dtype=np.float64)
     if values.ndim != 2:
         raise ShapeError(f"values must be [K, J], got shape {list(values.shape)}")
@@ -242,6 +242,7 @@ def unit_scores(values_K: ArrayLike) -> NDArray[np.float64]:
     return x
 
 
-def _check_level(level: float) -> None:
+def check_level(level: float) -> None:
+    """Raise ShapeError unless 0 < level < 1."""
     if not 0.0 < level < 1.0:
         raise ShapeError(f"a level lies in (0, 1), 0.95 for 95 %: got {level}")

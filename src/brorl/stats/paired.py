@@ -16,7 +16,7 @@ from scipy import stats
 
 from brorl.errors import ShapeError
 from brorl.seeds import generator
-from brorl.stats.intervals import Interval
+from brorl.stats.intervals import Interval, check_level
 
 _BLOCK = 1 << 22  # signs held at once: 32 MiB as float64
 _DIGITS = 12  # scores are averages of few numbers; what differs below is rounding, so a tie
@@ -82,8 +82,7 @@ def paired_t(difference_K: ArrayLike, *, level: float) -> PairedT:
 
 def t_test(difference: float, standard_error: float, df: float, *, level: float) -> PairedT:
     """The t-test of one estimate against 0, from the estimate and its standard error >= 0."""
-    if not 0.0 < level < 1.0:
-        raise ShapeError(f"a level lies in (0, 1), 0.95 for 95 %: got {level}")
+    check_level(level)
     if not (np.isfinite(difference) and standard_error >= 0 and df > 0):
         raise ShapeError(
             f"need a finite difference, a standard error >= 0 and df > 0, got {difference}, "

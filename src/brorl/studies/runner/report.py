@@ -175,8 +175,13 @@ def open_differences(result: Mapping[str, Any]) -> dict[str, int | None]:
         c["b"]: seeds_to_tell(result, block, c)
         for block, budgets in result["matched"].items()
         for c in budgets[result["match"]]["comparisons"]
-        if c["low"] <= 0 <= c["high"] and c["standard_error"]["seeds"] is not None
+        if _is_open(c)
     }
+
+
+def _is_open(c: Mapping[str, Any]) -> bool:
+    """Whether the interval holds 0 and there are seeds to say how many more would tell."""
+    return c["low"] <= 0 <= c["high"] and c["standard_error"]["seeds"] is not None
 
 
 def seeds_to_tell(result: Mapping[str, Any], block: str, c: Mapping[str, Any]) -> int | None:
@@ -196,7 +201,7 @@ def seeds_to_tell(result: Mapping[str, Any], block: str, c: Mapping[str, Any]) -
 def _seeds_that_tell(
     result: Mapping[str, Any], block: str, c: Mapping[str, Any] | None
 ) -> str | None:
-    if c is None or not c["low"] <= 0 <= c["high"] or c["standard_error"]["seeds"] is None:
+    if c is None or not _is_open(c):
         return None
     told = seeds_to_tell(result, block, c)
     return f"{told:,}" if told else f"> {MOST_SEEDS:,}"
